@@ -146,7 +146,7 @@ class Bookie:
 
     def _compose_requests(self, known_ledgers: KnownLedgers | None) -> None:
         config, env = self._config, self._env
-        self._space.connect(self._adds, self.gc)
+        self._space.connect(self._adds, self.gc, self._logs.removed)
         self.collect_garbage = self.gc.collect
         self.compact_entry_locations = self.gc.compact_entry_locations
         # The parts' own methods are the bookie's: no call in between on the way of an add.

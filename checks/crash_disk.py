@@ -191,7 +191,9 @@ class CrashDisk(SimDisk):
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> SimFile:
         file = super().open(path, create=create, exclusive=exclusive)
-        return CrashFile(self, path, file._node)
+        made = CrashFile(self, path, file._node)
+        file.close()
+        return made
 
     def _rename_node(self, path: str, node: Node | None, source: str | None = None) -> None:
         if node is None:

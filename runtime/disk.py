@@ -92,13 +92,13 @@ class File(Protocol):
 
     def shrink(self, size: int, behind: int) -> bool:
         """Truncates little by little, for a quarter of a second; true when the file has no more
-        than `size`. Syncs of other files wait behind what is freed at once: so it is some 80 MB/s,
-        and as much again for each file that waits `behind` it; with `FREE_AT_ONCE` some 400. What
-        is freed is durably gone. For `Disk.run`."""
+        than `size`. Syncs of other files wait behind what is freed at once: so it is at most some
+        80 MB/s, and as much again for each file that waits `behind` it. What is freed is durably
+        gone; OSError as of a sync. For `Disk.run`, while nobody else syncs the file."""
 
     def discard(self, behind: int) -> bool:
         """As `shrink`, of all of a file whose name is gone, durably, and that nobody uses any more;
-        it is closed when that is true."""
+        it is closed when that is true, which frees the last step."""
 
     def sync(self, done: SyncDone) -> None:
         """Makes all that was written to this file before this call durable (fdatasync)."""

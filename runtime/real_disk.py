@@ -267,15 +267,33 @@ class RealFile:
                 return False
             end = max(size, end - step)
             os.ftruncate(self._fd, end)
-            os.fsync(self._fd)
+            self._sync_step()
             time.sleep(max(FREE_PAUSE_SECONDS, time.monotonic() - before))
         return True
 
+    def _sync_step(self) -> None:
+        """On a worker thread: nobody else syncs the file meanwhile. As of any other sync, no later
+        one succeeds when one has failed."""
+        if self._failure is None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._failure = sync_error(error)
+                self._statistics.sync_errors += 1
+        if self._failure is not None:
+            raise self._failure
+
     def discard(self, behind: int) -> bool:
-        is_done = self.shrink(0, behind)
-        if is_done:
-            self.close()
-        return is_done
+        """The last step is that of the close; a small file has no other, and waits as long as its
+        share of a step."""
+        step = FREE_STEP_SIZE_BYTES * min(1 + behind, 1 + FREE_AT_ONCE)
+        if not self.shrink(step, behind):
+            return False
+        share = min(self.size() / step, 1.0)
+        before = time.monotonic()
+        self.close()
+        time.sleep(max(FREE_PAUSE_SECONDS * share, time.monotonic() - before))
+        return True
 
     def sync(self, done: SyncDone) -> None:
         if self._fd < 0 or self._closing:

@@ -77,6 +77,7 @@ class SimFile:
         self._node = node
         self._open = True
         self._generation = disk.generation
+        node.open_count += 1
 
     @property
     def path(self) -> str:
@@ -150,9 +151,12 @@ class SimFile:
         """Cuts off a part first, so that there is something to crash between."""
         if (over := self.size() - size) > 0:
             self.truncate(size + over // 16)
+            self._disk.sync_now(self._path, self._node)
         return over < 16
 
     def discard(self, behind: int) -> bool:
+        """What is cut from a file whose name is not durably gone may be missing after a crash."""
+        self.truncate(0)
         self.close()
         return True
 
@@ -177,6 +181,9 @@ class SimFile:
             raise error
 
     def close(self) -> None:
+        if self._open and self._generation == self._disk.generation:
+            self._node.open_count -= 1
+            self._disk.let_go(self._node)
         self._open = False
 
 
@@ -250,7 +257,10 @@ class SimDisk:
         it is more durable than before."""
         self.generation += 1
         self._locks.clear()
-        for node in self._names.values():
+        nodes = list({id(node): node for node in self._names.values()}.values())
+        self.used_bytes = sum(len(node.content) for node in nodes)
+        for node in nodes:
+            node.open_count = 0
             node.waiting = []
             node.busy = False
             node.failure = None  # who opens the file anew is not told of it
@@ -267,6 +277,7 @@ class SimDisk:
         node.waiting = []
         node.busy = False
         node.failure = None
+        node.open_count, node.is_nameless = 0, False
 
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
         """Bit rot: changes one bit of what is stored, durably. IndexError beyond the end."""
@@ -297,6 +308,11 @@ class SimDisk:
 
     def free_bytes(self) -> int:
         return max(0, self.faults.capacity_bytes - self.used_bytes)
+
+    def let_go(self, node: Node) -> None:
+        """Its last name is gone, or an open file of it: its space comes back after the last."""
+        if node.is_nameless and not node.open_count:
+            self.used_bytes -= len(node.content)
 
     def is_lucky(self) -> bool:
         share = self.faults.cached_share
@@ -352,6 +368,13 @@ class SimDisk:
                 del node.changes[:count]
         for done in batch:
             done(node.failure)
+
+    def sync_now(self, path: str, node: Node) -> None:
+        """For who waits on a worker thread, of a file that nobody else syncs. OSError."""
+        assert not node.busy
+        self._finish_sync(path, node, [], len(node.changes))
+        if node.failure is not None:
+            raise node.failure
 
     def _count_sync(self, path: str) -> None:
         self.sync_count += 1
@@ -420,9 +443,11 @@ class SimDisk:
         node = self._node(path)
         if node.is_directory and self.list(path):
             raise _error(errno.ENOTEMPTY, path)
-        if self.link_count(path) == 1:
-            self.used_bytes -= len(node.content)
+        is_last = self.link_count(path) == 1
         self._rename_node(self._path(path), None)
+        if is_last:
+            node.is_nameless = True
+            self.let_go(node)
 
     def link(self, source: str, target: str) -> None:
         node = self._node(source)
@@ -447,7 +472,8 @@ class SimDisk:
         is_last = replaced is not None and self.link_count(target) == 1
         self._rename_node(full_target, node, full_source)
         if replaced is not None and is_last:
-            self.used_bytes -= len(replaced.content)
+            replaced.is_nameless = True
+            self.let_go(replaced)
 
     def sync_directory(self, path: str) -> None:
         full = self._path(path)

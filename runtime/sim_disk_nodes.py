@@ -59,6 +59,9 @@ class Node:
     waiting: list[SyncDone] = field(default_factory=list)
     busy: bool = False
     failure: OSError | None = None
+    #: Files of this process that are open; what has none, and no name, takes no space.
+    open_count: int = 0
+    is_nameless: bool = False
     #: Parts of the content, [start, end), that cannot be read until they are written again.
     unreadable: list[tuple[int, int]] = field(default_factory=list)
 

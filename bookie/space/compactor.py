@@ -77,8 +77,9 @@ class CompactionReport:
     reclaimed_bytes: int = 0
     #: Ids of logs that were kept for what is damaged in them.
     damaged: list[int] = field(default_factory=list)
-    #: Logs whose survivors found no space.
+    #: Logs whose survivors found no space, and the least that one of them lacked.
     no_space_logs: int = 0
+    lacked_bytes: int = 0
 
 
 class _Moves:
@@ -189,12 +190,14 @@ class EntryLogCompactor:
             raise OSError(errno.ECANCELED, "the bookie has ended")
 
     async def _compact_log(self, log: EntryLog) -> None:
-        if not self._has_space(log):
+        if self._lacked_bytes(log) > 0:
             # What is copied already is finished first: that gives space.
             await self._finish()
             await self._logs.close_removed()
-            if not self._has_space(log):
-                self._report.no_space_logs += 1
+            if (lacked := self._lacked_bytes(log)) > 0:
+                report = self._report
+                report.no_space_logs += 1
+                report.lacked_bytes = min(lacked, report.lacked_bytes or lacked)
                 return
         log.readers += 1
         try:
@@ -208,15 +211,16 @@ class EntryLogCompactor:
         finally:
             self._logs.release(log)
 
-    def _has_space(self, log: EntryLog) -> bool:
-        """With the map, and as much as others need before this is done. If that does not fit
-        anyway it waits for what is gained here."""
+    def _lacked_bytes(self, log: EntryLog) -> int:
+        """That are not free for its survivors, the map, and as much as others need before this is
+        done; none if not positive. If the others' does not fit anyway it waits for what is gained
+        here."""
         _, free = self._logs.roomiest_directory()
         needed = log.live_bytes + 40 * log.live_count + HEADER_SIZE
         if self._target is not None:
             needed += self._target.buffered  # it is not written yet
         of_others = self._owed_bytes() + self._margin_bytes
-        return free >= needed + (of_others if free >= of_others else 0)
+        return needed + (of_others if free >= of_others else 0) - free
 
     async def _copy(self, log: EntryLog) -> None:
         target = self._target

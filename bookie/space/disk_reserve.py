@@ -1,7 +1,8 @@
 """DiskReserve: a file that keeps space for the writes that make space.
 
 On a disk without a free block nothing could be deleted: a deletion is a record in the index, an
-entry log that is to be given up needs a successor, RocksDB needs room to open. So a file of zeros
+entry log that is to be given up needs a successor, RocksDB needs room to open, a compaction needs
+some for the survivors. So a file of zeros
 is kept; when such a write finds no space, the file goes, and the write is tried again. The reserve
 is made again when there is plenty. Flushing entries never takes it.
 """
@@ -73,6 +74,11 @@ class DiskReserve:
         self.released_count += 1
         logger.warning("the disk is full: the reserve is released path=%s", self._path)
         return True
+
+    def release_for(self, size_bytes: int) -> bool:
+        """As `release`, if that gives so much."""
+        total, _ = self._disk.usage(self._path.rpartition("/")[0])
+        return min(self._size_bytes, total // SHARE_MAX) >= size_bytes and self.release()
 
     def release_if_short(self) -> None:
         """Before a start, which needs some space for itself and gives none back at first."""

@@ -436,6 +436,7 @@ class GarbageCollector:
         report.reclaimed_bytes += done.reclaimed_bytes
         report.damaged_logs += len(done.damaged)
         report.no_space_logs += done.no_space_logs
+        report.lacked_bytes = done.lacked_bytes
         statistics.compacted_logs += done.compacted_logs
         statistics.compacted_entries += done.copied_entries
         statistics.compacted_bytes += done.copied_bytes

@@ -43,6 +43,8 @@ class GcReport:
     #: Logs that could not be compacted: something in them is damaged; no space for the survivors.
     damaged_logs: int = 0
     no_space_logs: int = 0
+    #: The least that the survivors of one of those lacked.
+    lacked_bytes: int = 0
     seconds: float = 0.0
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.journal.journal import Journal
     from bookie.space.garbage_collector import GarbageCollector
+    from bookie.storage.removed_files import RemovedFiles
     from bookie.storage.write_cache import WriteCache
     from runtime.disk import Disk
 
@@ -39,6 +40,7 @@ class SpaceKeeper:
         "_fail",
         "_gc",
         "_is_serving",
+        "_removed",
         "_short_of_space",
         "_written",
         "disks",
@@ -62,6 +64,7 @@ class SpaceKeeper:
         self._is_serving = False
         self._adds: AddPath | None = None
         self._gc: GarbageCollector | None = None
+        self._removed: RemovedFiles | None = None
         self.disks = DiskMonitor(
             config,
             disk,
@@ -72,10 +75,11 @@ class SpaceKeeper:
         self.disks.on_change(self._changed)
         self.reserve = DiskReserve(disk, ledger_directory(config), config.disk_reserve_size_bytes)
 
-    def connect(self, adds: AddPath, gc: GarbageCollector) -> None:
+    def connect(self, adds: AddPath, gc: GarbageCollector, removed: RemovedFiles) -> None:
         """To those who are told of changes; once, before anything runs."""
         self._adds = adds
         self._gc = gc
+        self._removed = removed
         adds.takes_high_priority = self.disks.takes_high_priority
 
     def owed_bytes(self) -> int:
@@ -110,8 +114,10 @@ class SpaceKeeper:
     def _changed(self, state: DiskState) -> None:
         assert self._adds is not None
         assert self._gc is not None
+        assert self._removed is not None
         is_read_only = state is DiskState.READ_ONLY
         self._adds.set_read_only(is_read_only)
+        self._removed.is_short_of_space = state is not DiskState.OK
         if state is DiskState.OK or self._config.force_gc_when_no_space:
             self._gc.resume_major("disk")
         else:
@@ -157,7 +163,11 @@ class SpaceKeeper:
     async def _collect_all(self, gc: GarbageCollector) -> None:
         gc.resume_major("disk")
         try:
-            await gc.collect(force_major=True)
+            report = await gc.collect(force_major=True)
+            lacked = 0 if report.reclaimed_bytes else report.lacked_bytes
+            # Nothing else would ever give any: what is alive of one log is to fit.
+            if lacked and self.reserve.release_for(lacked):
+                await gc.collect(force_major=True)
             self.check()
         finally:
             if self.disks.state is not DiskState.OK and not self._config.force_gc_when_no_space:

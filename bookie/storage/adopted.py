@@ -64,6 +64,7 @@ class AdoptedJournals:
         "_logs",
         "_placements",
         "_writer",
+        "is_last",
     )
 
     def __init__(self, parts: BookieParts, journal_directory: str) -> None:
@@ -74,6 +75,8 @@ class AdoptedJournals:
         self._writer = parts.writer
         self._journal_directory = journal_directory
         self._placements = parts.journal.placements
+        #: Nobody's sync is to be spared any more: the bookie stops.
+        self.is_last = False
         # A location has 32 bits for the offset, and an entry log 31.
         self._is_off = (
             not config.journal_kept_entry_min_bytes or config.journal_size_bytes >= 1 << 31
@@ -140,9 +143,7 @@ class AdoptedJournals:
                 self._logs.file(log).pwrite([pack_header(0, 0)], 0)
                 await self._logs.file(log).wait_synced()
             elif log.ledgers:
-                file = self._logs.file(log)
-                while not await self._disk.run(file.shrink, log.records_end, FREE_AT_ONCE):
-                    pass
+                await self._cut(log)
                 log.size_bytes = log.records_end
                 await self._logs.write_map(log)
                 await self._logs.walk.settle(log)
@@ -156,6 +157,14 @@ class AdoptedJournals:
                 removed = True
         if removed:
             await self._logs.close_removed_later()
+
+    async def _cut(self, log: EntryLog) -> None:
+        file = self._logs.file(log)
+        if self.is_last:
+            await self._disk.run(file.truncate, log.records_end)
+            return
+        while not await self._disk.run(file.shrink, log.records_end, FREE_AT_ONCE):
+            pass
 
     def count(self, log: EntryLog, ledger_id: int, size: int, end: int) -> None:
         """The index points at records of so many bytes; the last of them ends there."""

@@ -153,6 +153,7 @@ class Checkpointer:
             return
         while not self._is_stopped and not self.is_full and not self._disks.lacks_journal:
             if self._journal.leave():
+                self._adopted.is_last = True
                 # A whole one: a fence may have come since the last.
                 await self.once()
                 return
@@ -350,8 +351,9 @@ class Checkpointer:
         """What is certainly dead goes before the checkpoint that finds no space: logs at once, and
         if there is room for that it is dead in the index, too, for the compaction."""
         deletions = await self._durable_deletions()
-        if await self._logs.drop_ledgers(await self._not_given(deletions), at_once=True):
-            await self._logs.close_removed()
+        is_removed = await self._logs.drop_ledgers(await self._not_given(deletions), at_once=True)
+        await self._logs.close_removed()  # and what others removed
+        if is_removed:
             logger.info("entry logs removed before the checkpoint that needs their space")
         with suppress_full():
             await self.store_ledgers(deletions)

@@ -40,8 +40,9 @@ from bookie.storage.entry_log_format import (
 )
 from bookie.storage.ledgers_map import LedgersMap, outline_map
 from bookie.storage.map_walk import MapWalk
+from bookie.storage.removed_files import RemovedFiles
 from bookie.storage.sorting import sort_in_slices
-from runtime.disk import FREE_AT_ONCE, is_full
+from runtime.disk import is_full
 from runtime.slices import Slices
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ DROPPED_PER_TURN = 10_000
 REMOVAL_UNITS = 1000
 #: What it costs to look whether a log is dead, in those.
 LOG_UNITS = 4
+#: Removed logs that are open until they are freed: this share of openFileLimit, or so many.
+REMOVED_SHARE = 4
+REMOVED_MIN = 8
 #: Ledgers that are written into a map in one turn.
 MAP_ITEMS_PER_TURN = 2000
 
@@ -69,17 +73,15 @@ class EntryLogs:
         "_directories",
         "_directory",
         "_disk",
-        "_freeing",
-        "_freer",
+        "_has_dead",
         "_last_log_id",
         "_logs",
         "_open",
-        "_removed_in",
-        "_unlinked",
-        "_waiting_for_space",
+        "_removed_max",
         "adopted",
         "adopted_count",
         "deleted_bytes",
+        "removed",
         "walk",
     )
 
@@ -104,13 +106,10 @@ class EntryLogs:
         #: By their journals' ids, those that are journals still. What is in them is not known
         #: before the start has looked into the checkpoint.
         self.adopted: dict[int, EntryLog] = {}
-        #: Of removed logs: still open, see `close_removed`.
-        self._unlinked: list[File] = []
-        self._removed_in: set[str] = set()
-        self._freeing = trio.Event()
-        #: One frees at a time, for all; quicker while anybody waits for it.
-        self._freer = trio.Lock()
-        self._waiting_for_space = 0
+        #: Still open; with more of them dead logs wait until some are freed.
+        self.removed = RemovedFiles(disk)
+        self._removed_max = max(REMOVED_MIN, config.entry_log_open_files_max // REMOVED_SHARE)
+        self._has_dead = False
         #: Size of the logs that went because all of their ledgers were deleted.
         self.deleted_bytes = 0
         #: Journals that became entry logs in this life.
@@ -288,7 +287,7 @@ class EntryLogs:
             del self.adopted[log.journal_id]
         self._close_file(log)
         self._disk.remove(log.path)
-        self._removed_in.add(log.path.rpartition("/")[0])
+        self.removed.removed_in(log.path.rpartition("/")[0])
 
     async def write_map(self, log: EntryLog) -> None:
         """Ends a log: its ledgers map, then the header that points at it; durable. OSError.
@@ -411,6 +410,9 @@ class EntryLogs:
             if slices.due(REMOVAL_UNITS if log.is_dead else LOG_UNITS):
                 await slices.turn()
             if log.is_dead and self._logs.get(log.log_id) is log:
+                if self.removed.count >= self._removed_max:
+                    self._has_dead = True
+                    break
                 self.deleted_bytes += log.size_bytes
                 self.remove(log)
                 removed += 1
@@ -431,77 +433,52 @@ class EntryLogs:
         """Unlinks a log; views into it stay valid. Should a crash undo it, the next start finds
         it again as it was."""
         assert not log.is_written
+        # First, as it may fail; and removing the name is quick while the file is open.
+        file = log.file if log.file is not None else self._disk.open(log.path)
         logger.info("entry log removed path=%s size_bytes=%d", log.path, log.size_bytes)
         del self._logs[log.log_id]
-        # Removing the name is quick while the file is open; see `close_removed`.
-        file = log.file if log.file is not None else self._disk.open(log.path)
         self._open.pop(log.log_id, None)
         self._disk.remove(log.path)
-        self._removed_in.add(log.path.rpartition("/")[0])
+        self.removed.removed_in(log.path.rpartition("/")[0])
         log.file = file
         if log.readers == 0:
             log.file = None
-            self._unlinked.append(file)
+            self.removed.add(file)
 
     def release(self, log: EntryLog) -> None:
         """Ends one of `log.readers`."""
         log.readers -= 1
         if log.readers == 0 and log.log_id not in self._open and log.file is not None:
-            self._unlinked.append(log.file)
+            self.removed.add(log.file)
+            self.removed.free_later()
             log.file = None
 
     async def close_removed(self) -> None:
         """Makes removals durable, so that no crash of a later life brings a torn log back; then
         frees their space at once, on a worker thread. For those who wait for the space. OSError."""
-        self._waiting_for_space += 1
-        try:
-            await self._free()
-        finally:
-            self._waiting_for_space -= 1
-
-    async def _free(self) -> None:
-        async with self._freer:
-            while self._unlinked or self._removed_in:
-                if not self._unlinked:
-                    await self._sync_removals([])
-                    continue
-                file = self._unlinked.pop()
-                try:
-                    await self._sync_removals([file])
-                    while not await self._disk.run(file.discard, self._behind()):
-                        pass
-                except BaseException:
-                    self._unlinked.append(file)  # cancelled, or an error: `close` has it closed
-                    raise
-
-    def _behind(self) -> int:
-        return FREE_AT_ONCE if self._waiting_for_space else len(self._unlinked)
-
-    async def _sync_removals(self, unlinked: list[File]) -> None:
-        """Theirs too, though another call may be about to: nothing of a file goes before its name
-        is certain not to come back."""
-        directories = {file.path.rpartition("/")[0] for file in unlinked} | self._removed_in
-        self._removed_in.clear()
-        for directory in directories:
-            await self._disk.run(self._disk.sync_directory, directory)
+        await self.removed.free()
+        while self._has_dead:
+            self._has_dead = False
+            await self._remove_dead()
+            await self.removed.free()
 
     async def close_removed_later(self) -> None:
         """As `close_removed` for those who do not wait for the space: `run` frees it, little by
         little, so that syncs of the journal are not held up. OSError."""
-        await self._sync_removals([])
-        self._freeing.set()
+        await self.removed.sync_names()
+        self.removed.free_later()
 
     async def run(self) -> None:
         """Works off what `close_removed_later` leaves, until cancelled. OSError."""
         while True:
-            await self._freeing.wait()
-            self._freeing = trio.Event()
-            await self._free()
+            await self.removed.run_once()
+            if self._has_dead:
+                self._has_dead = False
+                await self._remove_dead()
+                self.removed.free_later()
 
     def close(self) -> None:
-        for file in self._unlinked:
-            file.close()
-        self._unlinked.clear()
+        self.removed.close()
         for log in list(self._open.values()):
             self._close_file(log)
 

@@ -90,9 +90,10 @@ class RocksIndex:
         try:
             self._mend(self._locations, self._ledgers)
         finally:
+            # Also if there was space for the first of them only.
+            self._get = self._locations.rocks.get
+            self._last_entry_ids.clear()
             self._syncing.release()
-        self._get = self._locations.rocks.get
-        self._last_entry_ids.clear()
 
     def _mend(self, *databases: Database) -> None:
         for database in databases:

@@ -259,6 +259,47 @@ async def test_logs_that_are_half_dead_do_not_keep_it_read_only(
         await check_all(bookie, 2, [entry_bytes(2, i, bytes(1000)) for i in range(100)])
 
 
+async def test_a_compaction_gets_the_reserve_if_nothing_else_gives_space(
+    machine_class, adds_class, entry_bytes, autojump_clock
+):
+    """A disk without a block: each log is half dead, and what is alive of none of them fits."""
+    machine = machine_class(
+        disk_usage_threshold=1.0,
+        disk_usage_warn_threshold=1.0,
+        disk_reserve_size_bytes=32 * KIB,
+        entry_log_size_limit_bytes=16 * KIB,
+    )
+    machine.disk.faults.capacity_bytes = 2 << 20
+    async with machine.running() as bookie:
+        await trio.sleep(11)
+        assert machine.disk.exists("/ledgers/current/reserve")
+        adds = adds_class(bookie)
+        for number in range(100):
+            for ledger_id in (1, 2):
+                adds.add(ledger_id, number, bytes(1000))
+                await adds.wait(2 * number + ledger_id)
+            if number % 5 == 4:
+                await bookie.flush()
+        assert await bookie.delete_ledger(1) is Status.EOK
+        await bookie.flush()
+        number = 0
+        while not bookie.is_read_only:
+            fill(machine, 2 * KIB)
+            adds.add(3, number, bytes(1000))
+            number += 1
+            await trio.sleep(1)
+            assert number < 50
+        acked = [ids for *ids, status in adds.answers if status is Status.EOK and ids[0] == 3]
+        with trio.fail_after(120):
+            while bookie.is_read_only:
+                await trio.sleep(1)
+        assert bookie.gc.statistics.compacted_logs > 0
+        await check_all(bookie, 2, [entry_bytes(2, i, bytes(1000)) for i in range(100)])
+        for _, entry_id in acked:
+            status, entry = await bookie.read_entry(3, entry_id)
+            assert (status, entry) == (Status.EOK, entry_bytes(3, entry_id, bytes(1000)))
+
+
 async def test_a_journal_that_waits_for_space_does_not_keep_others_from_making_it(
     machine_class, adds_class, entry_bytes, autojump_clock
 ):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 import trio
 
-from runtime.disk import FREE_AT_ONCE, Disk
+from runtime.disk import FREE_AT_ONCE, Disk, is_full
 from runtime.real_disk import RealDisk
 from runtime.sim_disk import SimDisk
 
@@ -133,6 +133,64 @@ async def test_what_nobody_waits_for_shrinks_slowly(tmp_path, monkeypatch):
         file.close()
     assert calls[0] >= 7, "1,024 steps, each at least 2 ms"
     assert calls[FREE_AT_ONCE] < calls[0]
+
+
+async def test_who_waits_hastens_a_discard_and_the_last_step_is_the_close(tmp_path, monkeypatch):
+    noted = []
+    for module, name in ((os, "ftruncate"), (os, "fsync"), (os, "close")):
+        monkeypatch.setattr(module, name, noting(noted, name, getattr(module, name)))
+    disk = RealDisk()
+    for behind, steps in ((FREE_AT_ONCE, 7), (15, 15), (1000, 7)):
+        file = disk.open(str(tmp_path / "file"), create=True)
+        file.preallocate(1 << 26)
+        noted.clear()
+        while not await disk.run(file.discard, behind):
+            pass
+        assert noted == ["ftruncate", "fsync"] * steps + ["close"]
+
+
+async def test_many_small_files_are_freed_quickly(tmp_path, monkeypatch):
+    """Each waits as long as its share of a step, and is only closed."""
+    slept, synced = [], []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    disk = RealDisk()
+    for _ in range(100):
+        file = disk.open(str(tmp_path / "file"), create=True)
+        file.preallocate(1 << 16)
+        assert file.discard(FREE_AT_ONCE)
+    assert synced == []
+    assert sum(slept) == pytest.approx(100 * 0.002 / 128)
+    file = disk.open(str(tmp_path / "file"), create=True)
+    assert file.discard(0), "an empty one"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("call", ["shrink", "discard"])
+async def test_a_step_that_cannot_be_synced_is_no_full_disk(tmp_path, monkeypatch, call, number):
+    """And no later sync of the file succeeds: what the first one left out nobody knows."""
+
+    def fail(_):
+        raise OSError(number, os.strerror(number))
+
+    disk = RealDisk()
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.preallocate(1 << 20)
+    arguments = (0, 0) if call == "shrink" else (0,)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match=r".") as caught:
+            await disk.run(getattr(file, call), *arguments)
+    assert not is_full(caught.value)
+    assert disk.statistics().sync_errors == 1
+    with pytest.raises(OSError, match=r".") as again:
+        await disk.run(getattr(file, call), *arguments)
+    assert again.value is caught.value
+    with pytest.raises(OSError, match=r".") as later:
+        await file.wait_synced()
+    assert later.value is caught.value
+    file.close()
 
 
 def noting(noted, name, function):

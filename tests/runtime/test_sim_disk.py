@@ -145,8 +145,37 @@ def test_full_disk_takes_what_fits():
     with pytest.raises(OSError, match="No space left"):
         disk.write_file("/cookie", b"1")
     assert disk.list("/") == ["file"]
+    also = disk.open("/file")
     disk.remove("/file")
+    assert disk.usage("/") == (10, 0), "it is open"
+    file.close()
+    file.close()
+    assert disk.usage("/") == (10, 0)
+    also.truncate(4)
+    assert disk.usage("/") == (10, 6)
+    also.close()
     assert disk.usage("/") == (10, 10)
+
+
+@pytest.mark.parametrize("end", ["kill", "crash"])
+async def test_who_ends_gives_the_space_of_what_was_open_back(end):
+    disk = make_disk(capacity_bytes=100)
+    for name in ("/kept", "/gone", "/replaced"):
+        file = disk.open(name, create=True)
+        file.pwrite([bytes(10)], 0)
+        await file.wait_synced()
+    disk.sync_directory("/")
+    disk.remove("/gone")
+    disk.open("/new", create=True)
+    disk.rename("/new", "/replaced")
+    disk.sync_directory("/")
+    assert disk.usage("/") == (100, 70)
+    getattr(disk, end)()
+    assert disk.usage("/") == (100, 90)
+    file.close()  # of the life before
+    disk.remove("/replaced")
+    disk.remove("/kept")
+    assert disk.usage("/") == (100, 100)
 
 
 async def test_failed_sync_stays_failed_and_keeps_nothing_safe():

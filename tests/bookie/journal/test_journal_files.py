@@ -12,7 +12,9 @@ from bookie.journal.journal_files import (
     UNWRITTEN_SYNC_MIN_BYTES,
     JournalFiles,
 )
-from runtime.sim_disk import SimDisk
+from bookie.journal.journal_format import file_name
+from runtime.disk import FREE_AT_ONCE
+from runtime.sim_disk import SimDisk, SimFile
 from tests.bookie.conftest import tiny_config
 from tests.bookie.storage.large_entries import add
 from tests.bookie.storage.test_reader import LARGE_MACHINE, MIB
@@ -42,6 +44,31 @@ class Counting:
 @pytest.fixture
 def disk():
     return Counting()
+
+
+async def test_a_removed_journal_is_freed_in_steps_when_its_name_is_durably_gone(
+    disk, tiny, monkeypatch
+):
+    """Else a crash could bring back a journal without its end; and with one step its space would
+    not come back before the process ends."""
+    noted, discard, sync = [], SimFile.discard, disk.disk.sync_directory
+
+    def in_pieces(file, behind):
+        assert behind == FREE_AT_ONCE, "the checkpoint waits for it"
+        noted.append("discard")
+        return discard(file, behind) if noted.count("discard") == 3 else False
+
+    def synced(path):
+        noted.append("sync")
+        sync(path)
+
+    monkeypatch.setattr(SimFile, "discard", in_pieces)
+    disk.sync_directory = synced
+    disk.disk.open(f"{DIRECTORY}/{file_name(1)}", create=True).close()
+    files = JournalFiles(tiny(journal_spare_files_max=0), disk, DIRECTORY)
+    files.load(3)
+    await files.recycle(2)
+    assert noted == ["sync", "discard", "discard", "discard"]
 
 
 async def made(disk, tiny, filled, *, adopted=False, sync_bytes=0):

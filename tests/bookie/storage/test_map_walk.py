@@ -67,6 +67,7 @@ class World:
 
     async def collect(self):
         await self.logs.remove_dead(self.is_known, self.with_entries)
+        await self.logs.close_removed()  # else the limit of those that are open is reached
 
     async def check(self, *, is_quiet):
         for log_id, has in self.written.items():

@@ -3,6 +3,7 @@ space leaves."""
 
 import pytest
 
+from bookie.storage import rocks_database
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_database import NO_SPACE
 from bookie.storage.rocks_index import RocksIndex
@@ -102,6 +103,28 @@ def test_either_database_is_mended(tmp_path, name):
     index.mend()
     assert not database.is_stuck
     index.delete_ledgers([1])
+    index.close()
+
+
+def test_the_first_database_is_read_while_the_other_still_lacks_space(tmp_path, monkeypatch):
+    index = RocksIndex(str(tmp_path), 1 << 20)
+    index.open()
+    index.put(1, [0], [10])
+    for database in (index._locations, index._ledgers):
+        database.is_stuck = True
+    mend = rocks_database.Database.mend
+
+    def scarce(database, free_bytes):
+        mend(database, free_bytes if database is index._locations else 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rocks_database.Database, "mend", scarce)
+        with pytest.raises(OSError, match="needs"):
+            index.mend()
+    assert index.get(1, 0) == 10
+    index.mend()
+    index.sync()  # nobody holds it up
+    assert index.get(1, 0) == 10
     index.close()
 
 

@@ -2,7 +2,9 @@
 
 import random
 
+from bookie.storage import write_cache
 from bookie.storage.write_cache import WriteCache
+from runtime.slices import Slices
 
 
 def put(cache, ledger_id, entry_id, payload):
@@ -104,3 +106,30 @@ def test_too_much_pinned_gives_copies(tiny):
     assert cache.statistics().copied_reads == 1
     assert cache.statistics().pinned_size_bytes == 2048
     assert [bytes(entry) for entry in held] == [b"entry zero"] * 2
+
+
+async def test_sizes_of_many_entries_are_summed_up_in_turns(tiny, monkeypatch):
+    """Whether entries of so many bytes have so many bytes, those of exactly that size too."""
+    cache = WriteCache(tiny(write_cache_size_bytes=1 << 20))
+    for entry_id in range(100):
+        assert put(cache, 1, entry_id, bytes(100))
+        assert put(cache, 2, entry_id, bytes(101))
+    generation = cache.swap()
+    turns = 0
+
+    async def counted(_):
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(write_cache, "MEASURED_PER_TURN", 20)
+    monkeypatch.setattr(Slices, "turn", counted)
+    for size_min, wanted, has in (
+        (100, 20_100, True),
+        (100, 20_101, False),
+        (101, 10_100, True),
+        (101, 10_101, False),
+        (102, 1, False),
+    ):
+        turns = 0
+        assert await generation.has_bytes_of(size_min, wanted) is has
+        assert turns == 9
