@@ -13,14 +13,25 @@ from bookie.journal.journal_format import first_group_offset, group_space_max
 from bookie.space.gc_config import GcConfig
 from runtime.config import (
     LONG_MAX,
+    ConfigError,
     ConfigKey,
     ConfigType,
     at_least,
+    at_most,
     between,
     distinct_list,
     either,
+    share,
 )
-from runtime.settings import declared, from_mebibytes, from_seconds, made_of, setting
+from runtime.settings import (
+    as_set,
+    contradiction,
+    declared,
+    from_mebibytes,
+    from_seconds,
+    made_of,
+    setting,
+)
 from wire.dataclass import dataclass
 
 INT, LONG, DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
@@ -94,8 +105,8 @@ class BookieConfig:
         "journalMaxSizeMB",
         LONG,
         "128",
-        at_least(1),
-        doc="Size of a journal file.",
+        doc="Size of a journal file; at least 9 MiB more than nettyMaxFrameSizeBytes, and more "
+        "with a large journalAlignmentSize.",
         convert=from_mebibytes,
     )
     #: The page size: then no synced page is ever written again, and no
@@ -105,7 +116,7 @@ class BookieConfig:
         INT,
         "4096",
         unit="bytes",
-        doc="Journal groups start at its multiples.",
+        doc="Journal groups start at its multiples: a power of two, at least 64.",
     )
     #: One checksummed group of the journal; a burst that is larger becomes several.
     journal_group_size_max_bytes: int = 8 * MIB
@@ -192,9 +203,9 @@ class BookieConfig:
         "logSizeLimit",
         LONG,
         str(GIB),
-        between(MIB, 2 * GIB - 1),
+        at_most(ENTRY_LOG_SIZE_MAX_BYTES),
         unit="bytes",
-        doc="Size of an entry log.",
+        doc="Size of an entry log; at least twice nettyMaxFrameSizeBytes.",
     )
     #: Of entry logs
     entry_log_open_files_max: int = setting(
@@ -227,18 +238,18 @@ class BookieConfig:
         "diskUsageThreshold",
         DOUBLE,
         "0.95",
-        between(0, 1),
+        share,
         unit="share",
-        doc="Read-only above this.",
+        doc="Read-only above this; at least diskUsageWarnThreshold.",
     )
     #: From here on nothing is done that can wait and needs space.
     disk_usage_warn_threshold: float = setting(
         "diskUsageWarnThreshold",
         DOUBLE,
         "0.90",
-        between(0, 1),
+        share,
         unit="share",
-        doc="No major compaction.",
+        doc="No major compaction above this; at most diskUsageThreshold.",
     )
     #: Below it the bookie is writable again. 0: as the threshold.
     disk_usage_low_water_mark: float = setting(
@@ -247,7 +258,7 @@ class BookieConfig:
         None,
         between(0, 1),
         unit="share",
-        doc="Writable again below this.",
+        doc="Writable again below this; at most diskUsageThreshold.",
         unset=0.0,
     )
     #: Sooner while much is written.
@@ -332,7 +343,11 @@ class BookieConfig:
 
     #: With the 32 bytes of header and the digest.
     entry_size_max_bytes: int = setting(
-        "nettyMaxFrameSizeBytes", INT, str(5 * MIB), at_least(MIB), doc="The largest entry."
+        "nettyMaxFrameSizeBytes",
+        INT,
+        str(5 * MIB),
+        between(MIB, ENTRY_LOG_SIZE_MAX_BYTES // 2),
+        doc="The largest entry; at most half of logSizeLimit.",
     )
     #: Every entry is of a ledger with CRC32C digests: check them before the journal (BP-31).
     #: A bookie is not told a ledger's digest type, so only who composes it knows.
@@ -348,62 +363,59 @@ class BookieConfig:
     )
 
     def __post_init__(self) -> None:
+        """ConfigError that names the settings: whoever made them cannot know our fields."""
+        self._check_journal()
+        self._check_entries()
+        self._check_disks()
+
+    def _check_journal(self) -> None:
         alignment = self.journal_alignment_bytes
         if alignment < JOURNAL_HEADER_SIZE_MIN_BYTES or alignment & (alignment - 1):
-            raise ValueError(
-                f"journal_alignment_bytes={alignment}: must be a power of two, at least "
-                f"{JOURNAL_HEADER_SIZE_MIN_BYTES}"
-            )
+            least = JOURNAL_HEADER_SIZE_MIN_BYTES
+            problem = f"must be a power of two, at least {least}"
+            raise contradiction(self, "journal_alignment_bytes", problem)
         group_max = max(self.journal_group_size_max_bytes, 0) + self.entry_size_max_bytes
-        if self.journal_size_bytes < first_group_offset(alignment) + group_space_max(
-            group_max, alignment
-        ):
-            raise ValueError(
-                f"journal_size_bytes={self.journal_size_bytes}: too small for a group of "
-                f"{group_max} bytes (journal_group_size_max_bytes + entry_size_max_bytes)"
-            )
-        if not 2 * self.entry_size_max_bytes <= self.entry_log_size_limit_bytes:
-            raise ValueError(
-                f"entry_log_size_limit_bytes={self.entry_log_size_limit_bytes}: less than two of "
-                f"the largest entries ({self.entry_size_max_bytes} bytes)"
-            )
+        least = first_group_offset(alignment) + group_space_max(group_max, alignment)
+        if self.journal_size_bytes < least:
+            others = f"{self._largest_entry}, {as_set(self, 'journal_alignment_bytes')}"
+            problem = f"the largest group needs {-(-least // MIB)} ({others})"
+            raise contradiction(self, "journal_size_bytes", problem)
+
+    def _check_entries(self) -> None:
+        if self.entry_log_size_limit_bytes < 2 * self.entry_size_max_bytes:
+            problem = f"less than two of the largest entries ({self._largest_entry})"
+            raise contradiction(self, "entry_log_size_limit_bytes", problem)
         if self.entry_log_size_limit_bytes > ENTRY_LOG_SIZE_MAX_BYTES:
-            raise ValueError(
-                f"entry_log_size_limit_bytes={self.entry_log_size_limit_bytes}: more than "
-                f"{ENTRY_LOG_SIZE_MAX_BYTES}"
-            )
+            problem = f"more than {ENTRY_LOG_SIZE_MAX_BYTES}"
+            raise contradiction(self, "entry_log_size_limit_bytes", problem)
         if self.write_cache_size_bytes < 2 * self.write_cache_segment_size_bytes:
-            raise ValueError(
-                f"write_cache_size_bytes={self.write_cache_size_bytes}: less than two segments"
-            )
+            raise contradiction(self, "write_cache_size_bytes", "less than two segments")
         if self.write_cache_size_bytes < 2 * (self.entry_size_max_bytes + 4):
-            raise ValueError(
-                f"write_cache_size_bytes={self.write_cache_size_bytes}: half of it does not hold "
-                f"the largest entry ({self.entry_size_max_bytes} bytes)"
-            )
+            problem = f"half of it does not hold the largest entry ({self._largest_entry})"
+            raise contradiction(self, "write_cache_size_bytes", problem)
         if self.flush_interval_ms <= 0:
-            raise ValueError(f"flush_interval_ms={self.flush_interval_ms}: must be positive")
-        self._check_disks()
+            raise contradiction(self, "flush_interval_ms", "must be positive")
+
+    @property
+    def _largest_entry(self) -> str:
+        return as_set(self, "entry_size_max_bytes")
 
     def _check_disks(self) -> None:
         directories = self.ledger_directories
         if len(set(directories)) != len(directories):
-            raise ValueError(f"ledger_directories={','.join(directories)}: one is named twice")
+            name = "ledgerDirectories"
+            raise ConfigError(name, f"{name}={','.join(directories)}: one is named twice")
         if self.disk_check_interval_ms <= 0:
-            raise ValueError(
-                f"disk_check_interval_ms={self.disk_check_interval_ms}: must be positive"
-            )
-        warn, threshold = self.disk_usage_warn_threshold, self.disk_usage_threshold
-        if not 0 < warn <= threshold <= 1:
-            raise ValueError(
-                f"disk_usage_threshold={threshold}, disk_usage_warn_threshold={warn}: both are "
-                "shares between 0 and 1, and the warning comes first"
-            )
-        if not 0 <= self.disk_usage_low_water_mark <= threshold:
-            raise ValueError(
-                f"disk_usage_low_water_mark={self.disk_usage_low_water_mark}: more than "
-                f"disk_usage_threshold={threshold}"
-            )
+            raise contradiction(self, "disk_check_interval_ms", "must be positive")
+        for name in ("disk_usage_warn_threshold", "disk_usage_threshold"):
+            if (problem := share(getattr(self, name))) is not None:
+                raise contradiction(self, name, problem)
+        if self.disk_usage_warn_threshold > self.disk_usage_threshold:
+            problem = f"more than {as_set(self, 'disk_usage_threshold')}"
+            raise contradiction(self, "disk_usage_warn_threshold", problem)
+        if not 0 <= self.disk_usage_low_water_mark <= self.disk_usage_threshold:
+            problem = f"not between 0 and {as_set(self, 'disk_usage_threshold')}"
+            raise contradiction(self, "disk_usage_low_water_mark", problem)
 
     @property
     def ledger_directories(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from bookie.server.request_limits import ProcessorSettings
 from bookie.server.tls_config import TlsSettings
 from bookie.space.gc_config import GcConfig, gc_config
 from metadata.zookeeper_config import ZooKeeperSettings
-from runtime.config import ConfigTable, ConfigValue
+from runtime.config import ConfigError, ConfigTable, ConfigValue
 from runtime.settings import field_values, keys_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def bookie_config(
     """The bookie's configuration; `values` (parsed, only what is set) win over the arguments.
     `gc`: defaults other than BookKeeper's.
 
-    ValueError if the values do not go together."""
+    ConfigError if the values do not go together."""
     fields: dict[str, Any] = {
         one.name: one.default for one in fields_of(BookieConfig) if one.default is not MISSING
     }
@@ -102,7 +102,8 @@ def bookie_config(
     if (listed := values.get("ledgerDirectories")) is not None:
         directories = [part for each in str(listed).split(",") if (part := each.strip())]
         if not directories:
-            raise ValueError(f"ledgerDirectories={listed!r} names no directory")
+            name = "ledgerDirectories"
+            raise ConfigError(name, f"{name}={listed!r} names no directory")
         fields["ledger_directory"] = directories[0]
         fields["more_ledger_directories"] = tuple(directories[1:])
     if (journal := journal_directory_of(values)) is not None:

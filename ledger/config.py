@@ -22,7 +22,7 @@ class LedgerClientConfig:
     window_bytes_max: int = 64 * 1024 * 1024
     #: Entries that recovery asks for at a time.
     recovery_read_batch: int = setting(
-        "recoveryReadBatchSize", INT, "8", at_least(0), unit="entries", doc="Entries at a time."
+        "recoveryReadBatchSize", INT, "8", at_least(1), unit="entries", doc="Entries at a time."
     )
     #: Entries of a striped ledger (E > Qw) that one read asks for at a time.
     striped_read_batch: int = 16
@@ -60,11 +60,11 @@ class LedgerClientConfig:
         doc="0: one bookie at a time.",
     )
     speculative_read_timeout_max_ms: int = setting(
-        "maxSpeculativeReadTimeout", INT, "5000", at_least(0), unit="ms", doc="It grows till then."
+        "maxSpeculativeReadTimeout", INT, "5000", at_least(1), unit="ms", doc="It grows till then."
     )
     #: The same for long polls of the LAC.
     speculative_lac_timeout_ms: int = setting(
-        "firstSpeculativeReadLACTimeout", INT, "1500", at_least(0), unit="ms", doc="Of long polls."
+        "firstSpeculativeReadLACTimeout", INT, "1500", at_least(1), unit="ms", doc="Of long polls."
     )
     #: Longest time that a bookie is asked to hold a long poll.
     long_poll_timeout_max_ms: int = 30_000
@@ -73,13 +73,13 @@ class LedgerClientConfig:
         "stickyReadSEnabled", BOOLEAN, "true", doc="A ledger is read from one bookie."
     )
     bookie_error_threshold: int = setting(
-        "bookieErrorThresholdPerInterval", INT, "100", at_least(0), doc="Then quarantine."
+        "bookieErrorThresholdPerInterval", INT, "100", at_least(1), doc="Then quarantine."
     )
     bookie_error_interval_ms: int = setting(
         "bookieHealthCheckIntervalSeconds",
         INT,
         "60",
-        at_least(0),
+        at_least(1),
         doc="Errors are counted.",
         convert=from_seconds,
     )

@@ -110,14 +110,11 @@ CLIENT_KEYS = keys_of(*CLIENT_SETTINGS)
 def client_config(
     values: Mapping[str, ConfigValue], base: LedgerClientConfig
 ) -> LedgerClientConfig:
-    """`base` with what is set. ConfigError."""
+    """`base` with what is set."""
     changes = field_values(LedgerClientConfig, values)
     if values.get("bookieHealthCheckEnabled") is False:
         changes["bookie_quarantine_ms"] = 0
-    try:
-        return replace(base, **changes)
-    except ValueError as error:
-        raise ConfigError("", f"ledger client: {error}") from error
+    return replace(base, **changes)
 
 
 def network_config(values: Mapping[str, ConfigValue], *, is_auditor: bool = False) -> NetworkConfig:

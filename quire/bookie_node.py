@@ -40,7 +40,7 @@ from wire.bookkeeper.records import (
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
 
     import trio
@@ -70,6 +70,18 @@ async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str,
     for note in loaded.notes:
         logger.warning("setting_without_effect", kv(note=note))
     values = BOOKIE_CONFIGS.parse(loaded.texts[0])
+    config = checked_config(values, interface_address)
+
+    async def start(stack: AsyncExitStack) -> tuple[str, int]:
+        return await _start(values, config, stack)
+
+    await serve_until_cancelled(start, task_status)
+
+
+def checked_config(
+    values: Mapping[str, ConfigValue], interface_address: Callable[[str | None], str]
+) -> ServerConfig:
+    """Of values that go together: what cannot be is refused before anything starts. ConfigError."""
     check_promises(values)
     config = server_config(values, interface_address)
     if config.startup_users and user_name() not in config.startup_users:
@@ -77,11 +89,8 @@ async def run(options: BookieOptions, *, task_status: trio.TaskStatus[tuple[str,
         raise ConfigError(
             "permittedStartupUsers", f"permittedStartupUsers: {user_name()} is none of {allowed}"
         )
-
-    async def start(stack: AsyncExitStack) -> tuple[str, int]:
-        return await _start(values, config, stack)
-
-    await serve_until_cancelled(start, task_status)
+    _settings(values, config, instance_id="")
+    return config
 
 
 def _settings(

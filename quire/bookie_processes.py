@@ -19,6 +19,7 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
+from bookie.config_definitions import BOOKIE_CONFIGS
 from bookie.errors import BookieStartError
 from quire.kept_processes import (
     SESSION_TIMEOUT_MS,
@@ -81,6 +82,33 @@ def check_layout(data_directory: str, count: int, in_process_directory: str) -> 
         )
 
 
+def settings_of(config: BookieProcessesConfig, name: str) -> dict[str, str]:
+    """Of one of them; its ports are chosen when it starts."""
+    directory = os.path.join(config.data_directory, name)
+    settings = {
+        **GARBAGE,
+        **config.settings,
+        "bookieId": name,
+        "listeningInterface": "lo",
+        "advertisedAddress": HOST,
+        "allowLoopback": "true",
+        "metadataServiceUri": f"quire+unix://{config.socket_path}",
+        "zkTimeout": str(SESSION_TIMEOUT_MS),
+        "journalDirectory": os.path.join(directory, "journal"),
+        "ledgerDirectories": os.path.join(directory, "ledgers"),
+    }
+    settings.pop("journalDirectories", None)  # of all bookies together, and it would win
+    return settings
+
+
+def check_settings(config: BookieProcessesConfig) -> None:
+    """ConfigError for what each of them would refuse: its log would tell, and not this process."""
+    from quire.bookie_node import checked_config  # of use only where there are several bookies
+
+    settings = settings_of(config, config.bookie_ids[0]) | {"bookiePort": str(PORT_MAX)}
+    checked_config(BOOKIE_CONFIGS.parse(settings), lambda interface: HOST)
+
+
 class BookieProcesses(KeptProcesses):
     kind = "bookie"
     start_error = BookieStartError
@@ -115,20 +143,10 @@ class BookieProcesses(KeptProcesses):
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
         settings = {
-            **GARBAGE,
-            **self._config.settings,
-            "bookieId": name,
+            **settings_of(self._config, name),
             "bookiePort": str(self._port(name, "bookiePort")),
             **self._pages(name),
-            "listeningInterface": "lo",
-            "advertisedAddress": HOST,
-            "allowLoopback": "true",
-            "metadataServiceUri": f"quire+unix://{self._config.socket_path}",
-            "zkTimeout": str(SESSION_TIMEOUT_MS),
-            "journalDirectory": os.path.join(directory, "journal"),
-            "ledgerDirectories": os.path.join(directory, "ledgers"),
         }
-        settings.pop("journalDirectories", None)  # of all bookies together, and it would win
         with open(path, "w", encoding="utf-8") as file:
             file.write("# Written by quire standalone at every start.\n")
             file.writelines(properties_lines(settings))

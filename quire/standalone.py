@@ -49,7 +49,12 @@ from metadata.served import MetadataServer
 from metadata.sqlite import SqliteStore
 from quire import role_defaults
 from quire.administrator import ensure_administrator
-from quire.bookie_processes import BookieProcesses, BookieProcessesConfig, check_layout
+from quire.bookie_processes import (
+    BookieProcesses,
+    BookieProcessesConfig,
+    check_layout,
+    check_settings,
+)
 from quire.broker_processes import (
     BOOKIE_SOCKET_NAME,
     BrokerProcesses,
@@ -142,9 +147,14 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
         )
     config = load(defaults + options.properties, overrides, table)
     note_settings(config)
-    placement_config(config.bookie_values)  # what cannot be is refused before anything starts
+    # What cannot be is refused before anything starts, and before there is a file.
+    placement_config(config.bookie_values)
     if options.processes > 1:
         _check_processes(options, config)
+    if options.bookies > 1:
+        check_settings(_bookie_processes_config(options, config))
+    else:
+        _local_bookie_config(options, config, instance_id="")
     return config
 
 
@@ -164,6 +174,39 @@ def _check_processes(options: StandaloneOptions, config: NodeConfig) -> None:
             f"{wanted}: its brokers reach the bookie at a socket that only this user may connect "
             "to, without TLS or a login: leave out what the settings say of those towards bookies",
         )
+
+
+def _local_bookie_config(
+    options: StandaloneOptions, config: NodeConfig, instance_id: str
+) -> BookieConfig:
+    """Of the bookie in this process. ConfigError."""
+    directory = os.path.join(_data_directory(options), LOCAL_BOOKIE_DIRECTORY)
+    return bookie_config(
+        config.bookie_values,
+        bookie_id=BOOKIE_ID,
+        instance_id=instance_id,
+        journal_directory=os.path.join(directory, "journal"),
+        ledger_directory=os.path.join(directory, "ledgers"),
+        verify_digest_on_write=True,
+        # Back-pressure is the requests' memory, which bounds what can be on its way here; a
+        # bookie that refused sooner would cost the partition its ledger.
+        held_adds_max=HELD_ADDS_MAX,
+        held_adds_size_max_bytes=2 * options.processes * request_memory_bytes(config.broker),
+        gc=GcConfig(**role_defaults.fields_by(GcConfig, role_defaults.GARBAGE)),
+    )
+
+
+def _bookie_processes_config(
+    options: StandaloneOptions, config: NodeConfig
+) -> BookieProcessesConfig:
+    return BookieProcessesConfig(
+        _data_directory(options),
+        options.bookies,
+        # What the ledger client reads is not for them.
+        settings={name: text for name, text in config.bookie_texts.items() if _is_bookies(name)},
+        log_levels=options.log_levels,
+        has_pages=options.metrics is not None,
+    )
 
 
 def _processes_config(options: StandaloneOptions, config: NodeConfig) -> BrokerProcessesConfig:
@@ -204,20 +247,7 @@ async def _start_local(
 ) -> _Storage:
     """One bookie in this process."""
     directory = _data_directory(options)
-    cluster_id = await ensure_cluster_id(store, env)
-    settings = bookie_config(
-        config.bookie_values,
-        bookie_id=BOOKIE_ID,
-        instance_id=cluster_id,
-        journal_directory=os.path.join(directory, LOCAL_BOOKIE_DIRECTORY, "journal"),
-        ledger_directory=os.path.join(directory, LOCAL_BOOKIE_DIRECTORY, "ledgers"),
-        verify_digest_on_write=True,
-        # Back-pressure is the requests' memory, which bounds what can be on its way here; a
-        # bookie that refused sooner would cost the partition its ledger.
-        held_adds_max=HELD_ADDS_MAX,
-        held_adds_size_max_bytes=2 * options.processes * request_memory_bytes(config.broker),
-        gc=GcConfig(**role_defaults.fields_by(GcConfig, role_defaults.GARBAGE)),
-    )
+    settings = _local_bookie_config(options, config, await ensure_cluster_id(store, env))
     for note in bookie_notes(config.bookie_values, settings):
         logger.warning("setting_acts_otherwise", kv(note=note))
     # As on ZooKeeper: a collector that finds no tree of ledgers deletes none.
@@ -265,14 +295,7 @@ async def _start_processes(
     from quire.autorecovery_node import standalone_config, start_autorecovery
 
     await LedgerManager(store, env).ensure_layout()
-    processes_config = BookieProcessesConfig(
-        _data_directory(options),
-        options.bookies,
-        # What the ledger client reads is not for them.
-        settings={name: text for name, text in config.bookie_texts.items() if _is_bookies(name)},
-        log_levels=options.log_levels,
-        has_pages=options.metrics is not None,
-    )
+    processes_config = _bookie_processes_config(options, config)
     assert env.poller is not None
     # Clients' connections end before those to the bookies do.
     inner = replace(env, net=RealNet(env.poller))

@@ -217,6 +217,22 @@ def between(low: float, high: float | None) -> Validator:
     return _saying(f"at least {low}" if high is None else f"{low} to {high}", check)
 
 
+def at_most(high: float) -> Validator:
+    """Where the least is said by another setting."""
+
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int | float), "a range is for numbers"
+        return f"the most is {high}" if value > high else None
+
+    return _saying(f"at most {high}", check)
+
+
+def share(value: ConfigValue) -> str | None:
+    """more than 0, at most 1"""
+    assert isinstance(value, int | float), "a share is a number"
+    return None if 0 < value <= 1 else "expected a share: more than 0, at most 1"
+
+
 def one_of(*choices: str, ignore_case: bool = False) -> Validator:
     folded = {choice.lower() for choice in choices} if ignore_case else set(choices)
 

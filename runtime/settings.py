@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-from runtime.config import ConfigKey, ConfigType, Scope
+from runtime.config import ConfigError, ConfigKey, ConfigType, Scope, format_value
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -162,6 +162,25 @@ def field_values(cls: type[Any], values: Mapping[str, ConfigValue]) -> dict[str,
         for one in fields(cls)
         if (value := values.get(one.metadata.get(_SHARED, ""))) is not None
     }
+
+
+def as_set(config: object, field_name: str) -> str:
+    """«setting=value» of a field, as whoever set it may have written it: in the setting's unit."""
+    one = dict(declarations(type(config)))[field_name]
+    assert one.key is not None, f"{field_name} is made of several settings"
+    value = getattr(config, field_name)
+    # A number's `convert` multiplies: what it makes of 1 is the unit.
+    unit = 1 if one.convert is None else one.convert(1)
+    if unit != 1:
+        whole, rest = divmod(value, unit)
+        value = value / unit if rest else whole
+    return f"{one.key.name}={format_value(value)}"
+
+
+def contradiction(config: object, field_name: str, problem: str) -> ConfigError:
+    """That a field's value cannot be, or not with the others, in the words of who set it."""
+    told = as_set(config, field_name)
+    return ConfigError(told.partition("=")[0], f"{told}: {problem}")
 
 
 def from_seconds(value: int) -> int:

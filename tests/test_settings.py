@@ -1,6 +1,7 @@
 """Every setting is declared once, its data file is shipped, and who claims an effect has it."""
 
 import ast
+import inspect
 import re
 import tomllib
 from dataclasses import MISSING, fields
@@ -27,11 +28,18 @@ from ledger.autorecovery.config import (
     AutoRecoveryConfig,
     autorecovery_config,
 )
-from ledger.config_definitions import CLIENT_KEYS, CLIENT_SETTINGS
+from ledger.config import LedgerClientConfig
+from ledger.config_definitions import (
+    CLIENT_KEYS,
+    CLIENT_SETTINGS,
+    client_config,
+    network_config,
+    placement_config,
+)
 from ledger.placement.spread import SpreadRules
 from ledger.replication import ReplicationConfig
 from quire.settings_page import page
-from runtime.config import ConfigTable
+from runtime.config import ConfigError, ConfigTable, ConfigType
 from runtime.settings import field_of
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +69,7 @@ DECLARING = {cls for classes in CLASSES.values() for cls in classes}
 MADE = (
     *(GroupConfig, ConsumerSettings, ServerConfig, PagesConfig, SpreadRules, ReplicationConfig),
 )
+NUMBERS = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE)
 #: Calls that declare a setting: their first argument is its name.
 DECLARATIONS = {"ConfigKey", "setting", "declared", "_setting", "_of_broker"}
 
@@ -186,6 +195,51 @@ def test_there_is_one_default():
     assert autorecovery_config({}) == AutoRecoveryConfig()
     for cls in (BrokerConfig, TopicConfig, GcConfig):
         assert not any(field.default is MISSING for field in fields(cls))
+
+
+def ends(table):
+    """Each number at the end of a range that the page has, as (setting, text)."""
+    return [
+        (key.name, end)
+        for key in table
+        if key.has_effect and key.validator is not None and key.type in NUMBERS
+        for end in re.findall(r"(?<!more than )-?\b\d+(?:\.\d+)?", inspect.getdoc(key.validator))
+    ]
+
+
+def of_bookie(values):
+    own = {"bookie_id": "b", "instance_id": "i", "journal_directory": "/j"}
+    held = {"held_adds_max": 1, "held_adds_size_max_bytes": 1, "verify_digest_on_write": False}
+    bookie_config(values, **own, **held, ledger_directory="/l")
+
+
+def of_client(values):
+    client_config(values, LedgerClientConfig())
+    network_config(values)
+    placement_config(values)
+
+
+@pytest.mark.parametrize(
+    ("room", "make"),
+    [
+        ("bookie", of_bookie),
+        ("ledger client", of_client),
+        ("auto-recovery", autorecovery_config),
+        ("broker", BrokerConfig.of),
+    ],
+)
+def test_a_range_is_accepted_to_its_ends_unless_another_setting_is_named(room, make):
+    table = TABLES[room]
+    names = {key.name for key in table}
+    wrong = []
+    for name, text in ends(table):
+        try:
+            make(table.parse({name: text}))
+        except ValueError as error:
+            named = set(re.findall(r"[A-Za-z_][\w.]*\w", str(error))) & names
+            if not isinstance(error, ConfigError) or name not in named or len(named) == 1:
+                wrong.append(f"{name}={text}: {error}")
+    assert wrong == []
 
 
 def test_the_page_is_what_the_declarations_say():

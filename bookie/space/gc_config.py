@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runtime.config import ConfigKey, ConfigType, at_least
-from runtime.settings import field_values, setting
+from runtime.config import ConfigError, ConfigKey, ConfigType, at_least
+from runtime.settings import as_set, contradiction, field_values, setting
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class GcConfig:
         "600000",
         at_least(1),
         unit="ms",
-        doc="Time between rounds of collection.",
+        doc="Time between rounds of collection; no interval of compaction is shorter.",
     )
     metadata_rate: int = setting(
         "gcMetadataOpRateLimit",
@@ -61,14 +61,14 @@ class GcConfig:
         DOUBLE,
         "0.2",
         unit="share",
-        doc="Logs with less alive; <= 0 disables.",
+        doc="Logs with less alive, below majorCompactionThreshold; <= 0 disables.",
     )
     minor_interval_ms: int = setting(
         "minorCompactionInterval",
         LONG,
         "3600",
         unit="s",
-        doc="Seconds; <= 0 disables.",
+        doc="Seconds, from gcWaitTime to below majorCompactionInterval; <= 0 disables.",
         convert=_from_seconds,
     )
     minor_time_max_ms: int = setting("minorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
@@ -77,14 +77,14 @@ class GcConfig:
         DOUBLE,
         "0.8",
         unit="share",
-        doc="Logs with less alive; <= 0 disables.",
+        doc="Logs with less alive, at most 1; <= 0 disables.",
     )
     major_interval_ms: int = setting(
         "majorCompactionInterval",
         LONG,
         "86400",
         unit="s",
-        doc="Seconds; <= 0 disables.",
+        doc="Seconds, at least gcWaitTime; <= 0 disables.",
         convert=_from_seconds,
     )
     major_time_max_ms: int = setting("majorCompactionMaxTimeMillis", LONG, "-1", doc="Of one run.")
@@ -124,41 +124,33 @@ class GcConfig:
         LONG,
         "-1",
         unit="s",
-        doc="Seconds between rewrites of the index; <= 0 disables.",
+        doc="Seconds between rewrites of the index, at least gcWaitTime; <= 0 disables.",
         convert=_from_seconds,
     )
 
     def __post_init__(self) -> None:
+        """ConfigError that names the settings."""
         if self.wait_ms <= 0:
-            raise ValueError(f"gcWaitTime={self.wait_ms}: must be positive")
-        for name, is_enabled, threshold, interval_ms in (
-            ("minor", self.minor_enabled, self.minor_threshold, self.minor_interval_ms),
-            ("major", self.major_enabled, self.major_threshold, self.major_interval_ms),
-        ):
-            if not is_enabled:
-                continue
-            if threshold > 1:
-                raise ValueError(f"{name}CompactionThreshold={threshold}: is a share, at most 1")
-            self._check_interval(f"{name}CompactionInterval", interval_ms)
+            raise contradiction(self, "wait_ms", "must be positive")
+        for kind, is_enabled in (("minor", self.minor_enabled), ("major", self.major_enabled)):
+            if is_enabled:
+                if getattr(self, f"{kind}_threshold") > 1:
+                    raise contradiction(self, f"{kind}_threshold", "is a share, at most 1")
+                self._check_interval(f"{kind}_interval_ms")
         if self.minor_enabled and self.major_enabled:
-            if self.minor_threshold >= self.major_threshold:
-                raise ValueError(
-                    f"minorCompactionThreshold={self.minor_threshold}: must be less than "
-                    f"majorCompactionThreshold={self.major_threshold}"
-                )
-            if self.minor_interval_ms >= self.major_interval_ms:
-                raise ValueError(
-                    f"minorCompactionInterval={self.minor_interval_ms // 1000}: must be less than "
-                    f"majorCompactionInterval={self.major_interval_ms // 1000}"
-                )
+            for lesser, greater in (
+                ("minor_threshold", "major_threshold"),
+                ("minor_interval_ms", "major_interval_ms"),
+            ):
+                if getattr(self, lesser) >= getattr(self, greater):
+                    raise contradiction(self, lesser, f"must be less than {as_set(self, greater)}")
         if self.location_interval_ms > 0:
-            self._check_interval("entryLocationCompactionInterval", self.location_interval_ms)
+            self._check_interval("location_interval_ms")
 
-    def _check_interval(self, name: str, interval_ms: int) -> None:
-        if interval_ms < self.wait_ms:
-            raise ValueError(
-                f"{name}={interval_ms / 1000:g}: shorter than gcWaitTime={self.wait_ms} (ms)"
-            )
+    def _check_interval(self, field_name: str) -> None:
+        if getattr(self, field_name) < self.wait_ms:
+            problem = f"shorter than {as_set(self, 'wait_ms')} (ms)"
+            raise contradiction(self, field_name, problem)
 
     @property
     def minor_enabled(self) -> bool:
@@ -171,11 +163,15 @@ class GcConfig:
 
 def gc_config(values: Mapping[str, ConfigValue], defaults: GcConfig) -> GcConfig:
     """`values` (parsed, only what is set) win over `defaults`; where the two do not go together,
-    over BookKeeper's defaults. ValueError if the values themselves do not."""
+    over BookKeeper's defaults. ConfigError if the values themselves do not."""
     changes: dict[str, Any] = field_values(GcConfig, values)
     if (older := values.get(OLDER_RATE)) is not None:
         changes.setdefault("rate_entries", older)
     try:
         return replace(defaults, **changes)
-    except ValueError:
+    except ConfigError as error:
+        refused = error
+    try:
         return GcConfig(**changes)
+    except ConfigError:
+        raise refused from None  # it names the defaults that are in force, not BookKeeper's

@@ -54,8 +54,8 @@ def test_the_client_settings():
         sticky_reads=False,
     )
     assert client_config(parsed(bookieHealthCheckEnabled="false"), base).bookie_quarantine_ms == 0
-    with pytest.raises(ConfigError, match="recovery_read_batch"):
-        client_config(parsed(recoveryReadBatchSize="0"), base)
+    with pytest.raises(ConfigError, match=r"recoveryReadBatchSize='0' .*: the least is 1"):
+        parsed(recoveryReadBatchSize="0")
 
 
 def test_the_network_settings():

@@ -1,10 +1,11 @@
-"""The ports of bookies as processes: each has its own."""
+"""The ports and settings of bookies as processes: each has its own."""
 
 import socket
 
 import pytest
 
-from quire.bookie_processes import free_port
+from quire.bookie_processes import BookieProcessesConfig, check_settings, free_port
+from runtime.config import ConfigError
 
 HOST = "127.0.0.1"
 
@@ -48,3 +49,30 @@ def test_all_are_taken(kept):
     path, _ = kept
     with pytest.raises(OSError, match="no free port"):
         free_port(path, "bookiePort", range(1 << 16))
+
+
+def test_what_is_chosen_for_each_is_not_judged(tmp_path):
+    """A port, directories and an address that no bookie could have are replaced for all of them."""
+    settings = {
+        "bookiePort": "0",
+        "ledgerDirectories": ",",
+        "journalDirectories": "/none",
+        "advertisedAddress": "127.0.0.2",
+        "listeningInterface": "none",
+    }
+    check_settings(BookieProcessesConfig(str(tmp_path), 3, settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("logSizeLimit", "1048576"),
+        ("dataIntegrityChecking", "true"),
+        ("permittedStartupUsers", "nobody-of-that-name"),
+        ("quire.network.location", "rack"),
+    ],
+)
+def test_what_each_would_refuse_is_refused_before_one_starts(tmp_path, name, text):
+    with pytest.raises(ConfigError, match=f"^{name}"):
+        check_settings(BookieProcessesConfig(str(tmp_path), 3, {name: text}))

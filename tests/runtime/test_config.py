@@ -11,6 +11,7 @@ from runtime.config import (
     ConfigType,
     PropertiesError,
     at_least,
+    at_most,
     between,
     either,
     format_value,
@@ -20,6 +21,7 @@ from runtime.config import (
     one_of,
     parse_properties,
     parse_value,
+    share,
 )
 
 
@@ -169,6 +171,10 @@ def test_validators_say_what_is_allowed():
     assert at_least(1)(1) is None
     assert "least is 1" in at_least(1)(0)
     assert "most is 9" in between(1, 9)(10)
+    assert at_most(9)(9) is at_most(9)(-9) is None
+    assert "most is 9" in at_most(9)(10)
+    assert share(0.1) is share(1) is None
+    assert share(0) == share(1.1) == "expected a share: more than 0, at most 1"
     assert either(-1, between(1, 9))(-1) is None
     assert "or -1" in either(-1, between(1, 9))(0)
     assert "nearest: gzip" in one_of("gzip", "zstd")("gizp")

@@ -7,6 +7,8 @@ import pytest
 from runtime.config import ConfigKey, ConfigTable, ConfigType, Scope, at_least
 from runtime.known_settings import parse_known
 from runtime.settings import (
+    as_set,
+    contradiction,
     declared,
     field_of,
     field_values,
@@ -95,6 +97,15 @@ def test_fields_have_the_values_that_are_set():
     assert field_values(Config, {"wait.seconds": None, "its.name": "y"}) == {"name": "y"}
     assert field_of(Config)["wait.seconds"] == "wait_ms"
     assert field_of(Config)["shared.count"] == "shared"
+
+
+def test_a_field_is_told_as_it_is_set():
+    config = Config(name="x", wait_ms=7000, is_on=False)
+    assert as_set(config, "wait_ms") == "wait.seconds=7"
+    assert as_set(Config(name="x", wait_ms=7500), "wait_ms") == "wait.seconds=7.5"
+    assert as_set(config, "is_on") == "on=false"
+    error = contradiction(config, "name", "nobody has it")
+    assert (error.name, str(error)) == ("its.name", "its.name=x: nobody has it")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bookie.space.gc_config import GcConfig, gc_config
 from bookie.space.gc_report import Phase
 from bookie.storage.index import MemoryIndex
 from bookie.storage.rocks_index import RocksIndex
+from runtime.config import ConfigError
 from runtime.settings import keys_of
 from runtime.throttle import Throttle
 from wire.bookkeeper.entry import Digest
@@ -370,7 +371,7 @@ async def test_throttle(autojump_clock):
     ],
 )
 def test_combinations_that_cannot_work(changes, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ConfigError, match=words):
         GcConfig(**changes)
 
 
@@ -388,8 +389,11 @@ def test_settings_by_name():
     assert gc_config({"majorCompactionInterval": 600}, quick).major_interval_ms == 600_000
     slow = gc_config({"gcWaitTime": 300_000}, quick)
     assert (slow.wait_ms, slow.minor_interval_ms) == (300_000, 3_600_000), "BookKeeper's then"
-    with pytest.raises(ValueError, match="minorCompactionThreshold"):
+    with pytest.raises(ConfigError, match=r"minorCompactionThreshold=0\.9: must be less"):
         gc_config({"minorCompactionThreshold": 0.9}, quick)
+    # What is told are the defaults that would be in force.
+    with pytest.raises(ConfigError, match="Interval=9: shorter than gcWaitTime=10000 "):
+        gc_config({"entryLocationCompactionInterval": 9}, quick)
 
 
 def test_tombstones_are_bounded_and_age(monkeypatch):

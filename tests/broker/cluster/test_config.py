@@ -136,7 +136,7 @@ def test_a_slip_in_a_listeners_name_is_told():
         ("max.message.bytes=5", ConfigError, "the nearest known name is message.max.bytes"),
         ("compression.type=gizp", ConfigError, r"compression.type='gizp'.*nearest: gzip"),
         ("num.io.threads=many", ConfigError, "num.io.threads='many'"),
-        ("journalMaxSizeMB=0", ConfigError, "journalMaxSizeMB='0'"),
+        ("journalMaxBackups=-1", ConfigError, "journalMaxBackups='-1'"),
         ("a=\\u12", PropertiesError, "line 1"),
     ],
 )
