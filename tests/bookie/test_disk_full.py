@@ -233,6 +233,21 @@ async def test_deletions_make_the_space_that_a_checkpoint_waits_for(
         await check_all(bookie, 2, [entry_bytes(2, i, bytes(700)) for i in range(10)])
 
 
+async def test_a_checkpoint_that_finds_no_space_waits_for_what_others_removed(
+    machine, autojump_clock
+):
+    """It is freed at once then, and not by and by."""
+    async with machine.running() as bookie:
+        file = machine.disk.open("/ledgers/current/7f.log", create=True)
+        file.pwrite([bytes(100_000)], 0)
+        machine.disk.remove("/ledgers/current/7f.log")
+        bookie._logs.removed.add(file)
+        used = machine.disk.used_bytes
+        await bookie._checkpointer._give_space()
+        assert bookie._logs.removed.count == 0
+        assert machine.disk.used_bytes == used - 100_000
+
+
 async def test_logs_that_are_half_dead_do_not_keep_it_read_only(
     machine_class, adds_class, entry_bytes, autojump_clock
 ):

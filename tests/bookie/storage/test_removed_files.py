@@ -219,7 +219,7 @@ async def test_who_waits_does_not_wait_for_what_is_removed_later(disk, monkeypat
         while True:
             count += 1
             removed.add(disk.open(f"/d/{count}", create=True))
-            await trio.sleep(0.1)
+            await removed.sync_names()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on_removing)
