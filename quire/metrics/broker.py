@@ -106,7 +106,7 @@ def _guards(logs: LogManager) -> Iterator[Metric]:
         (("delayed",), checks.delayed_count),
         (("worker",), checks.threaded_count),
     )
-    text = "Batches checked, by where: on the loop at once, in a later turn, on the worker thread."
+    text = "Batches checked, by where: on the loop at once, in a later turn, on a worker thread."
     yield counters("quire_batches_checked", text, ("where",), counts)
     locks = checks.lock_counts
     results = (
