@@ -41,14 +41,16 @@ async def test_read_only_at_the_threshold_and_writable_below_it(
     machine = machine_class(disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8)
     async with machine.running() as bookie:
         await trio.sleep(1)  # the next journal is there
-        states = []
+        states, are_short = [], []
         bookie.disks.on_change(states.append)
+        bookie.disks.on_change(lambda _: are_short.append(bookie._logs.removed.is_short_of_space))
         used = machine.disk.used_bytes
         for share in (0.85, 0.95, 0.85, 0.5):
             machine.disk.faults.capacity_bytes = int(used / share)
             await trio.sleep(11)
             used = machine.disk.used_bytes
         assert states == [DiskState.WARN, DiskState.READ_ONLY, DiskState.WARN, DiskState.OK]
+        assert are_short == [True, True, True, False], "removed files are freed at once"
         adds = adds_class(bookie)
         adds.add(1, 0)
         await adds.wait(1)
