@@ -34,6 +34,10 @@ REQUESTS_IN_FLIGHT_MAX = 1000
 #: Bytes of replies that a slow reader may leave with us before it is read no further.
 UNSENT_BYTES_MAX = 16 << 20
 
+#: What it costs to give up a reply: mostly a task is woken to end. Thousands may be given up as
+#: clients leave together, each with a pipeline of fetches.
+ABANDONED_UNITS = 50
+
 #: The order in which connections were last heard of, of all in the process.
 _USES = count(1)
 
@@ -143,12 +147,14 @@ class KafkaConnection:
             self._muted.cancel()
             self._muted = None
         line, self._line = self._line, deque()
+        turn = self.dispatcher.turn
         for reply in line:
             reply.on_turn = None
             # What is still worked on keeps its memory until it is resolved; what is given up may
             # never be.
             if reply.abandon():
                 self.give_memory(reply)
+                turn.spent_units += ABANDONED_UNITS
         self.dispatcher.connection_closed(self)
 
     # -- large frames (runtime.receive.LargeFrames) ----------------------------------------------

@@ -17,7 +17,12 @@ from broker.api import (
     PlainReply,
     Reply,
 )
-from broker.connection import REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, KafkaConnection
+from broker.connection import (
+    ABANDONED_UNITS,
+    REQUESTS_IN_FLIGHT_MAX,
+    UNSENT_BYTES_MAX,
+    KafkaConnection,
+)
 from broker.dispatch import (
     ELEMENTS_MAX,
     OTHER_FRAME_BYTES_MAX,
@@ -350,8 +355,10 @@ async def test_a_client_that_left_abandons_its_replies(world):
     for reply in world.replies:
         reply.on_abandoned = lambda: left.append(True)
     world.replies[0].resolve(HeartbeatResponse())
+    world.turn.spent_units = 0
     world.connection.closed()
     assert left == [True]
+    assert world.turn.spent_units == ABANDONED_UNITS, "thousands may leave together"
     world.replies[1].resolve(HeartbeatResponse())
     assert world.wire.correlation_ids() == [1]
     assert world.memory.used_bytes == 0
