@@ -50,6 +50,9 @@ LISTEN_BACKLOG = 1024
 #: one copy of a few kilobytes is cheaper than many vector elements.
 SEND_BUFFERS_MAX = 512
 JOIN_BYTES_MAX = 16 << 10
+#: More buffers than these, whose mean is smaller, are joined when they are written: what leaves in
+#: a turn is counted in bytes, and an answer for thousands of partitions has several for each.
+SMALL_BUFFERS_MIN, SMALL_BUFFER_BYTES = 64, 1 << 10
 #: What leaves in one turn, and of one connection with an answer that is longer than
 #: `SHORT_BYTES_MAX`.
 PER_TURN_BYTES_MAX, LONG_PART_BYTES_MAX = 2 << 20, 512 << 10
@@ -148,8 +151,12 @@ class SocketTransport:
             self._output.append(buffer)
             self.unsent_bytes += len(buffer)
         else:
-            self._output.extend(buffers)
-            self.unsent_bytes += sum(map(len, buffers))
+            size = sum(map(len, buffers))
+            if len(buffers) > SMALL_BUFFERS_MIN and size < len(buffers) * SMALL_BUFFER_BYTES:
+                self._output.append(b"".join(buffers))
+            else:
+                self._output.extend(buffers)
+            self.unsent_bytes += size
         if not self._dirty:
             self._dirty = True
             self._net.flush_later(self)

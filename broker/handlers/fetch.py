@@ -7,9 +7,12 @@ with its connection.
 
 - whole batches, from the one that contains the offset on; at least one, however large;
 - `max_bytes` and `partition_max_bytes` hold for everything behind the first batch, and so does
-  ANSWER_BYTES_MAX, whatever a client allows: what it does not get now it asks for next;
+  ANSWER_BYTES_MAX, whatever a client allows, and a limit of entries, as a tiny one costs as much as
+  a large one: what it does not get now it asks for next;
 - `min_bytes` is compared with what is there, as in Kafka's DelayedFetch: of a partition whose
-  batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that;
+  batches did not all fit, its `partition_max_bytes`, for whole batches may fall short of that. So
+  an answer of as many entries as one may have is given at once though it has less (as Kafka's that
+  ends with a segment);
 - sessions: KIP-227 (broker/fetch_sessions.py); topic ids from version 13 on;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), divergence is told (v12+);
 - a topic that the client may not read is TOPIC_AUTHORIZATION_FAILED, in each fetch of the session;
@@ -56,7 +59,8 @@ from broker.handlers.fetch_watch import (
     is_committed,
 )
 from broker.log.partition import State
-from broker.log.read.partition_reader import ReadResult
+from broker.log.read.partition_reader import ENTRY_UNITS, ReadResult
+from broker.log.settings import READ_ENTRIES_MAX
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.fetch import (
@@ -100,8 +104,12 @@ PARTITIONS_AT_ONCE = 100
 AT_ONCE_UNITS = 2_500
 #: Aborted transactions that are put into an answer in one step.
 LISTED_PER_STEP = 1_000
-#: A read that finds something, beside its bytes.
+#: A read that finds something, beside its bytes and its entries.
 READ_UNITS = 25
+#: Entries that a look reads, beside `READ_ENTRIES_MAX`, for each of its partitions: a batch may be
+#: an entry of 69 bytes, and a look at a hundred partitions is made in one turn. What is left comes
+#: with the next fetch.
+ENTRIES_EACH = 4
 #: An answer takes no more once so many partitions had a batch that was read and did not fit: it is
 #: nearly full then, and each of thousands would cost up to a megabyte more. Who asks in the same
 #: order each time reads nothing of such partitions from Kafka either.
@@ -109,7 +117,7 @@ MISFITS_MAX = 4
 MISFIT_UNITS = 200
 #: Who is given no more goes ahead of those that wait to be read, as short answers go ahead of long
 #: ones when they are sent.
-SHORT_BYTES = 48 << 10
+SHORT_BYTES, SHORT_ENTRIES = 48 << 10, 25
 #: Cold partitions that one answer may have, and that are read at a time for it.
 COLD_READS_MAX = 1_000
 COLD_READS_AT_ONCE = 16
@@ -219,7 +227,10 @@ class FetchHandler:
             self._is_freeing = True
             self.turn.later(self._free_some)
         count = len(context.wanted)
-        if count > PARTITIONS_AT_ONCE or self.room.is_full:
+        room = self.room
+        # Who waits for much is looked at now: it would hold more as a task than what it finds.
+        is_busy = room.is_busy if body.min_bytes <= 1 else room.is_full
+        if count > PARTITIONS_AT_ONCE or is_busy:
             return Abandonable(partial(self._fetch_in_task, body, context, None, None))
         collected = Collected.nothing()
         collecting = self.collect(body, context, collected)
@@ -230,6 +241,8 @@ class FetchHandler:
             is_kept = not collected.size_bytes and not _is_loading(collected)
             known = collected if is_kept else None
             return Abandonable(partial(self._fetch_in_task, body, context, known, None))
+        if collected.size_bytes > SHORT_BYTES:
+            room.read_at_once(collected.size_bytes)
         if self.is_enough(body, collected) or not self._may_wait(count):
             return self.at_once(self.response(context, collected))
         return WaitingFetch(self, body, context, collected)
@@ -282,22 +295,18 @@ class FetchHandler:
         bytes_max: int | None = None,
     ) -> Steps[Collected]:
         """Reads what needs no waiting, in the session's order. `collected`: has nothing yet, and
-        is what is given. With `bytes_max` not one batch beyond so many bytes: what `is_cut` then
-        is no answer."""
+        is what is given. With `bytes_max` not one batch beyond so many bytes, and not many
+        entries: what `is_cut` then is no answer."""
         if collected is None:
             collected = Collected.nothing()
         committed = is_committed(body)
         limit = min(body.max_bytes, self.fetch_bytes_max)
+        entries_left = READ_ENTRIES_MAX + ENTRIES_EACH * len(context.wanted)
         if bytes_max is not None:
-            limit = min(limit, bytes_max)
+            limit, entries_left = min(limit, bytes_max), SHORT_ENTRIES
         misfits = 0
         for wanted in context.wanted:
-            data = PartitionData(
-                partition_index=wanted.request.partition,
-                high_watermark=-1,
-                aborted_transactions=None,
-                records=EMPTY,
-            )
+            data = _unread(wanted)
             collected.data.append((wanted, data))
             yield PARTITION_UNITS
             offset = wanted.request.fetch_offset
@@ -313,16 +322,17 @@ class FetchHandler:
                     continue
                 end_offset = log.readable_end(committed=committed)
                 left = limit - collected.size_bytes
-                is_full = collected.size_bytes > 0 and (left <= 0 or misfits >= MISFITS_MAX)
+                is_full = collected.size_bytes > 0 and (
+                    left <= 0 or misfits >= MISFITS_MAX or entries_left <= 0
+                )
                 got: ReadResult | None = ReadResult([], 0, offset)
                 if is_full:
                     log.check_readable(offset)
                     data.aborted_transactions = [] if committed else None
                 else:
                     first = bytes_max is None and not collected.size_bytes
-                    got = _read_hot(
-                        log, wanted, data, left, at_least_one=first, committed=committed
-                    )
+                    limits = left, max(entries_left, 1)
+                    got = _read_hot(log, wanted, data, limits, first, committed=committed)
             except KafkaError as error:
                 data.error_code = int(error.code)
                 collected.failed = True
@@ -337,11 +347,13 @@ class FetchHandler:
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
             if got is not None:
+                entries_left -= got.entries_read
+                units = got.entries_read * ENTRY_UNITS
                 if got.size_bytes:
-                    yield READ_UNITS + (got.size_bytes >> READ_BYTES_SHIFT)
+                    yield READ_UNITS + units + (got.size_bytes >> READ_BYTES_SHIFT)
                 elif not is_full and got.next_offset < end_offset:
                     misfits += 1
-                    yield MISFIT_UNITS
+                    yield MISFIT_UNITS + units
         return collected
 
     def log_of(self, wanted: Wanted) -> PartitionLog:
@@ -413,7 +425,7 @@ class FetchHandler:
                 if watching is not None:
                     watching.begin()
                 if collected is None:
-                    collected = await self._collect_in_task(body, context)
+                    collected = await self._collect_in_task(body, context, abandonable)
                 is_late = trio.current_time() >= deadline
                 log = self._must_load(body, collected)
                 if log is not None and not is_late:
@@ -462,16 +474,23 @@ class FetchHandler:
         await in_slices(collected.let_go())
         return response
 
-    async def _collect_in_task(self, body: FetchRequest, context: FetchContext) -> Collected:
+    async def _collect_in_task(
+        self, body: FetchRequest, context: FetchContext, abandonable: Abandonable
+    ) -> Collected:
         """Once there is room for it, if it is long."""
-        if self.room.is_full:
+        if self.room.is_busy:
+            if body.min_bytes <= 1 and not abandonable.has_turn:
+                # Or all of a pipeline are read ahead of others, and what is found cannot be sent.
+                await abandonable.turn()
             collected = await in_slices(self.collect(body, context, bytes_max=SHORT_BYTES))
             if not collected.is_cut and not collected.cold:
                 return collected
             await in_slices(collected.let_go())
             await self.room.enter()
+        else:
+            self.room.enter_at_once()
         collected = await in_slices(self.collect(body, context))
-        self.room.read(collected.size_bytes)
+        self.room.read(collected.size_bytes, sum(got.entries_read for got in collected.reads))
         return collected
 
     @staticmethod
@@ -627,16 +646,22 @@ def _read_hot(
     log: PartitionLog,
     wanted: Wanted,
     data: PartitionData,
-    bytes_max: int,
-    *,
+    limits: tuple[int, int],
     at_least_one: bool,
+    *,
     committed: bool,
 ) -> ReadResult | None:
     """What needs no waiting of a partition, and puts what was aborted into `data`; None if either
-    has to be waited for."""
+    has to be waited for. `limits`: of bytes, and of entries."""
     offset = wanted.request.fetch_offset
-    size_max = min(wanted.request.partition_max_bytes, bytes_max)
-    got = log.reader.read_nowait(offset, size_max, at_least_one=at_least_one, committed=committed)
+    bytes_max, entries_max = limits
+    got = log.reader.read_nowait(
+        offset,
+        min(wanted.request.partition_max_bytes, bytes_max),
+        at_least_one=at_least_one,
+        committed=committed,
+        entries_max=min(entries_max, READ_ENTRIES_MAX),
+    )
     if committed and got is not None:
         aborted = log.transactions.aborted.find_nowait(offset, got.next_offset)
         if aborted is None:
@@ -645,14 +670,20 @@ def _read_hot(
     return got
 
 
-def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
-    return wanted, PartitionData(
+def _unread(wanted: Wanted) -> PartitionData:
+    return PartitionData(
         partition_index=wanted.request.partition,
-        error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         high_watermark=-1,
-        aborted_transactions=[],  # as Kafka, whatever is read
+        aborted_transactions=None,
         records=EMPTY,
     )
+
+
+def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
+    data = _unread(wanted)
+    data.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    data.aborted_transactions = []  # as Kafka, whatever is read
+    return wanted, data
 
 
 def _listed(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:

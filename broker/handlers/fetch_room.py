@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.api import ANSWER_BYTES_MAX
+from broker.log.read.partition_reader import ENTRY_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LET_IN_UNITS = 400
 #: Bytes that are read in a unit, and what one is taken to read that is the first to tell.
 READ_BYTES_SHIFT = 11
+#: What is read at once in a turn; no more than that leaves in one. Who comes then waits to be let
+#: in: each of hundreds, one after the other, would keep those behind them from being heard.
+AT_ONCE_BYTES = 2 << 20
 #: What is read from disk at once, as fetches allow, and one more.
 COLD_BYTES_MAX = 64 << 20
 #: Who has waited so long for that goes on: those who read may wait for bookies that do not answer,
@@ -39,6 +43,8 @@ class FetchRoom:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._waiting: deque[trio.Event] = deque()
+        #: Read in the turn of that number for those that did not wait.
+        self._at_once_in, self._at_once_bytes = -1, 0
         #: What those that were let in have read, the last ones most.
         self._usual_bytes = ANSWER_BYTES_MAX
         #: What may be read from disk by those that do, and those that wait for that.
@@ -52,14 +58,34 @@ class FetchRoom:
     def is_full(self) -> bool:
         return bool(self._waiting) or self._turn.is_behind
 
-    def read(self, size_bytes: int) -> None:
-        """What one that was let in has read."""
+    @property
+    def is_busy(self) -> bool:
+        """Or, in this turn, as much was read as may be."""
+        return self.is_full or (
+            self._at_once_bytes >= AT_ONCE_BYTES and self._at_once_in == self._turn.number
+        )
+
+    def enter_at_once(self) -> None:
+        """One that needs not wait begins to read, as much as those before it: hundreds of tasks may
+        have been woken together."""
+        self.read_at_once(self._usual_bytes)
+
+    def read_at_once(self, size_bytes: int) -> None:
+        """What was read in this turn for one that did not wait."""
+        number = self._turn.number
+        if self._at_once_in != number:
+            self._at_once_in, self._at_once_bytes = number, 0
+        self._at_once_bytes += size_bytes
+
+    def read(self, size_bytes: int, entries: int = 0) -> None:
+        """What one that was let in has read. An entry costs as much as some bytes."""
+        size_bytes += entries * ENTRY_UNITS << READ_BYTES_SHIFT
         self._usual_bytes += (size_bytes - self._usual_bytes) >> 2
 
     async def enter(self) -> None:
         """Returns when there is room. As many go on in a turn as read what it may, each as much as
         those before it: what they read is in line to be sent afterwards only."""
-        if not self.is_full:
+        if not self.is_busy:
             return
         if not self._waiting:
             self._turn.later(self._let_in)

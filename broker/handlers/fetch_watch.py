@@ -20,6 +20,7 @@ import trio
 
 from broker.api import FREED_PER_TURN, STEP_UNITS, Steps, in_slices
 from broker.log.partition import State
+from broker.log.read.partition_reader import ENTRY_UNITS
 from wire.dataclass import dataclass
 from wire.kafka.errors import KafkaError
 
@@ -107,19 +108,21 @@ class _Count:
         self.next_offset = got.next_offset
         self._bound(end_offset)
 
-    def add(self, log: PartitionLog, size_max: int, *, committed: bool) -> None:
-        """Reads over what is new. KafkaError; _ColdError if that would have to wait."""
+    def add(self, log: PartitionLog, size_max: int, *, committed: bool) -> int:
+        """Reads over what is new; what that cost, in units of a turn. KafkaError; _ColdError if it
+        would have to wait."""
         end_offset = log.readable_end(committed=committed)
         left = size_max - self.size_bytes
         if left <= 0 and self.size_bytes:
             self._bound(end_offset)
-            return
+            return PARTITION_UNITS
         got = log.reader.read_nowait(
             self.next_offset, left, at_least_one=not self.size_bytes, committed=committed
         )
         if got is None:
             raise _ColdError
         self.take(got, end_offset)
+        return PARTITION_UNITS + got.entries_read * ENTRY_UNITS
 
     def _bound(self, end_offset: int) -> None:
         self.is_cut = self.next_offset < end_offset
@@ -253,7 +256,6 @@ class Watched:
         for count in part.counts:
             if count.is_cut:
                 continue
-            self._handler.turn.spent_units += PARTITION_UNITS
             size_max = self._size_max(count)
             before = count.available_bytes
             try:
@@ -262,10 +264,11 @@ class Watched:
                     or count.request.fetch_offset < log.log_start_offset
                 ):
                     raise _ColdError
-                count.add(log, size_max, committed=self._committed)
+                units = count.add(log, size_max, committed=self._committed)
             except (KafkaError, _ColdError):
                 self.is_certain = False
                 return True
+            self._handler.turn.spent_units += units
             self._available_bytes += count.available_bytes - before
             if count.is_doubtful(size_max):
                 self.is_certain = False

@@ -3,6 +3,10 @@ that Kafka lets be changed while a broker runs: every partition has the same obj
 
 from wire.dataclass import dataclass
 
+#: Entries that one read of a log gives, however small they are: 400 take 1.6 ms. Of larger ones a
+#: fetch's bytes are enough sooner.
+READ_ENTRIES_MAX = 400
+
 
 @dataclass(slots=True)
 class LogSettings:
@@ -47,7 +51,7 @@ class LogSettings:
     key_map_bytes_max: int = 1 << 62
     #: What one read asks of a bookie beyond what the reader wants (index slots are sparse).
     read_slack_bytes: int = 64 << 10
-    read_entries_max: int = 4096
+    read_entries_max: int = READ_ENTRIES_MAX
 
     def segment_bytes_max(self, segment_bytes: int) -> int:
         """With so many bytes of batches a ledger takes no more."""

@@ -522,6 +522,28 @@ async def test_only_who_waits_for_its_peer_is_told_when_that_takes_more(net, mon
         transport.abort()
 
 
+@pytest.mark.parametrize(
+    ("count", "size", "kept"),
+    [
+        (200, 100, 1),
+        (real_net.SMALL_BUFFERS_MIN, 100, real_net.SMALL_BUFFERS_MIN),
+        (200, 2000, 200),
+    ],
+)
+async def test_very_many_small_buffers_are_joined(net, count, size, kept):
+    """What leaves in a turn is counted in bytes."""
+    left, right = socket.socketpair()
+    with right:
+        transport = real_net.SocketTransport(net, left, "peer")
+        buffers = [bytes([number]) * size for number in range(count)]
+        transport.write(buffers)
+        assert len(transport._output) == kept
+        assert b"".join(transport._output) == b"".join(buffers)
+        assert transport.unsent_bytes == count * size
+        net._dirty.clear()
+        left.close()
+
+
 async def test_a_turn_of_long_answers_is_charged_and_has_a_bound_for_each_connection(net):
     sent, units = [], []
 

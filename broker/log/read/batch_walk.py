@@ -49,6 +49,7 @@ class Collected:
     entries_used: int = 0  # entries that were wholly consumed or skipped
     has_records: bool = False  # else there are batches without any, at most
     is_cut: bool = False  # there were many of these: the next call goes on, after a turn
+    entries_read: int = 0  # all that were, for these batches and in vain; by whoever read them
 
 
 def collect(

@@ -18,6 +18,7 @@ from broker.log.life.ledger_info import known_minimum
 from broker.log.read.batch_walk import NO_END, Collected, collect
 from broker.log.read.offset_index import INTERVAL_BYTES, IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
+from broker.log.settings import READ_ENTRIES_MAX
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.kafka.errors import WireError
@@ -132,10 +133,16 @@ class Segment:
         return index
 
     def read_nowait(
-        self, offset: int, size_max: int, *, at_least_one: bool, end_offset: int = NO_END
+        self,
+        offset: int,
+        size_max: int,
+        *,
+        at_least_one: bool,
+        end_offset: int = NO_END,
+        entries_max: int = READ_ENTRIES_MAX,
     ) -> Collected | None:
         """Batches from `offset` on, and before `end_offset`, that are in memory or in the page
-        cache; None: would wait."""
+        cache; None: would wait. Of no more than `entries_max` entries, unless these have none."""
         reader, index = self.reader, self.index
         if reader is None or index is None:
             return None
@@ -143,24 +150,26 @@ class Segment:
         # From `entry_id` on: the entries of a batch of which not all were read yet, as there are
         # too many, the ensemble changes within it, or the next one's copy is damaged.
         payloads: list[memoryview] = []
+        count_max, entries_read = min(self._settings.read_entries_max, entries_max), 0
         while entry_id + len(payloads) <= reader.last_add_confirmed:
             more = reader.read_nowait(
-                entry_id + len(payloads),
-                count_max=self._settings.read_entries_max,
-                size_max=wanted,
+                entry_id + len(payloads), count_max=count_max, size_max=wanted
             )
             if more is None:
                 return None
             payloads += more
+            entries_read += len(more)
             got = collect(
                 payloads, offset, size_max, at_least_one=at_least_one, end_offset=end_offset
             )
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)
+                got.entries_read = entries_read
                 return got
             del payloads[: got.entries_used]
-        return Collected()
+            count_max = self._settings.read_entries_max
+        return Collected(entries_read=entries_read)
 
     async def read(
         self, offset: int, size_max: int, *, at_least_one: bool, end_offset: int = NO_END
@@ -172,21 +181,25 @@ class Segment:
         assert index is not None
         entry_id, wanted = self._start(offset, index, size_max)
         payloads: list[memoryview] = []
+        entries_read = 0
         while entry_id + len(payloads) <= reader.last_add_confirmed:
-            payloads += await reader.read(
+            more = await reader.read(
                 entry_id + len(payloads),
                 count_max=self._settings.read_entries_max,
                 size_max=wanted,
             )
+            payloads += more
+            entries_read += len(more)
             got = collect(
                 payloads, offset, size_max, at_least_one=at_least_one, end_offset=end_offset
             )
             entry_id += got.entries_used
             if got.next_offset >= 0 or got.full:
                 self._remember(got.next_offset, entry_id)
+                got.entries_read = entries_read
                 return got
             del payloads[: got.entries_used]
-        return Collected()
+        return Collected(entries_read=entries_read)
 
     def _start(self, offset: int, index: OffsetIndex, size_max: int) -> tuple[int, int]:
         """The entry to read from, and how many bytes of entries to ask for: what a reader that goes

@@ -74,17 +74,35 @@ async def test_who_leaves_is_forgotten():
     assert not room.is_full
 
 
+async def test_much_that_is_read_at_once_fills_its_turn_and_no_other():
+    turn = Turn()
+    room = FetchRoom(turn)
+    turn.number = 7
+    room.read_at_once(fetch_room.AT_ONCE_BYTES - 1)
+    assert not room.is_busy
+    room.read_at_once(1)
+    assert room.is_busy
+    turn.number = 8
+    assert not room.is_busy
+    room.read_at_once(1)
+    assert not room.is_busy
+
+
 MUCH = 100_000
 
 
 async def test_a_fetch_is_read_when_those_before_it_are_sent(client, requests, wait_until):
+    """The second one comes to the room when it is the next of its connection: what it read before
+    that could not be sent."""
     handler = handler_of(client.server)
     await client.produce("t", [bytes(MUCH)])
     other = await client.server.connect()
     handler.turn.unsent_bytes += 2 * BEHIND_BYTES
     for _ in range(2):
         await other.send(requests.fetch(("t", 0, 0), max_wait_ms=LONG_MS), version=12)
-    await wait_until(lambda: len(handler.room) == 2)
+    await wait_until(lambda: len(handler.room) == 1)
+    await trio.sleep(0.02)
+    assert len(handler.room) == 1
     handler.turn.unsent_bytes -= 2 * BEHIND_BYTES
     with trio.fail_after(5):
         for _ in range(2):
@@ -92,6 +110,22 @@ async def test_a_fetch_is_read_when_those_before_it_are_sent(client, requests, w
             assert requests.values(answer.responses[0].partitions[0].records) == [(0, bytes(MUCH))]
     assert not handler.room.is_full
     assert handler.room._usual_bytes < ANSWER_BYTES_MAX // 10 * 6, "twice a quarter was learnt"
+
+
+async def test_what_is_read_without_waiting_is_told(client, requests, monkeypatch):
+    """Of a turn that had as much as leaves in one, the others wait. What is short does not count;
+    a task that begins to read counts as those before it, before it does."""
+    told = []
+    monkeypatch.setattr(FetchRoom, "read_at_once", lambda _, size_bytes: told.append(size_bytes))
+    await client.create_topic("many", 150)
+    await client.produce("many", [bytes(100)])
+    await client.fetch("many", 0)
+    assert not told
+    await client.call(requests.fetch(*[("many", number, 0) for number in range(150)]), 12)
+    assert told == [ANSWER_BYTES_MAX]
+    await client.produce("many", [bytes(MUCH)], partition=1)
+    await client.fetch("many", 0, partition=1)
+    assert told[1:] == [MUCH + 72]
 
 
 @pytest.mark.parametrize("partitions", [1, 150])

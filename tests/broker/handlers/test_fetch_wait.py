@@ -233,7 +233,8 @@ async def test_what_a_read_costs_grows_with_its_bytes(client, requests, monkeypa
     monkeypatch.setattr(fetch.FetchHandler, "_begin", counted)
     await client.fetch("t", 0)
     (units,) = steps
-    assert units == PARTITION_UNITS + fetch.READ_UNITS + ((size + 70) >> fetch.READ_BYTES_SHIFT)
+    least = PARTITION_UNITS + fetch.READ_UNITS + fetch.ENTRY_UNITS
+    assert units == least + ((size + 70) >> fetch.READ_BYTES_SHIFT)
 
 
 async def test_a_wake_for_what_is_not_watched_any_more_is_none(

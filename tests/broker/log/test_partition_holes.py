@@ -141,6 +141,10 @@ async def test_leading_empty_batches_small_max_bytes(world):
     await world.values()
     got = world.log.reader.read_nowait(0, 1 << 20, at_least_one=False)
     assert [number for number, _ in records_of(got)] == [4, 5]
+    # Many entries of them are gone on with after a turn, and what has records is given.
+    assert world.log.reader.read_nowait(0, 1 << 20, entries_max=1) is None
+    got = world.log.reader.read_nowait(4, 1 << 20, entries_max=1)
+    assert [number for number, _ in records_of(got)] == [4]
 
 
 def test_many_leading_empty_batches_come_in_turns():
