@@ -20,13 +20,16 @@ async def test_who_comes_while_there_is_room_does_not_wait():
     assert not turn._later
 
 
-@pytest.mark.parametrize(("read_bytes", "most"), [(0, 13), (1 << 20, 10), (4 << 20, 3)])
-async def test_they_are_let_in_in_order_some_in_each_turn(read_bytes, most):
+@pytest.mark.parametrize(
+    ("read_bytes", "entries", "most"),
+    [(0, 0, 13), (1 << 20, 0, 10), (4 << 20, 0, 3), (0, 400, 4), (2 << 20, 400, 2)],
+)
+async def test_they_are_let_in_in_order_some_in_each_turn(read_bytes, entries, most):
     """As many as read what a turn may, if they read as much as those before them."""
     turn, order = Turn(), []
     room = FetchRoom(turn)
     for _ in range(30):
-        room.read(read_bytes)
+        room.read(read_bytes, entries)
     turn.unsent_bytes = BEHIND_BYTES + 1
 
     async def enter(number):
