@@ -303,3 +303,21 @@ def test_what_is_durable_is_known():
     assert not disk.is_durable(b"nameless", "/"), "its name is not"
     disk.sync_directory("/")
     assert disk.is_durable(b"nameless", "/")
+
+
+async def test_a_shrink_beside_a_sync_that_is_under_way(autojump_clock):
+    """That one makes nothing durable that was written after it began, and brings nothing back."""
+    disk = make_disk(sync_seconds=(1.0, 1.0))
+    file = disk.open("/file", create=True)
+    file.pwrite([b"0123456789" * 10], 0)
+    done = []
+    file.sync(done.append)
+    while not file.shrink(10, 0):
+        pass
+    assert disk.durable_content("/file") == b"0123456789"
+    file.pwrite([b"x"], 10)
+    await trio.sleep(2)
+    assert done == [None]
+    assert disk.durable_content("/file") == b"0123456789", "nobody has synced what came later"
+    await file.wait_synced()
+    assert disk.durable_content("/file") == b"0123456789x"
