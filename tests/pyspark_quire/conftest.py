@@ -28,7 +28,7 @@ SECONDS = 60
 SETTINGS = {
     "journalMaxSizeMB": 16,
     "dbStorage_writeCacheMaxSizeMb": 16,
-    # It serves as long as the tests run, also those of others: at 20 ms it took a seventh of a core.
+    # It serves as long as all tests run: at 20 ms it took a seventh of a core.
     "log.retention.check.interval.ms": 200,
     "log.cleaner.backoff.ms": 200,
 }
