@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 import threading
 import typing
 from abc import ABC, abstractmethod
@@ -339,4 +340,6 @@ def test_what_a_field_or_the_body_says_of_hashes_and_copies(make):
         def __setstate__(self, state):
             object.__setattr__(self, "a", -state)
 
-    assert copy.copy(Own(1)) == Own(-1)
+    # The library's own passes over both methods before 3.11.4 (gh-104035).
+    if make is dataclass or sys.version_info >= (3, 11, 4):
+        assert copy.copy(Own(1)) == Own(-1)
