@@ -2,9 +2,9 @@
 
 On a disk without a free block nothing could be deleted: a deletion is a record in the index, an
 entry log that is to be given up needs a successor, RocksDB needs room to open, a compaction needs
-some for the survivors. So a file of zeros
-is kept; when such a write finds no space, the file goes, and the write is tried again. The reserve
-is made again when there is plenty. Flushing entries never takes it.
+some for the survivors. So a file of zeros is kept; when such a write finds no space, the file goes,
+and the write is tried again. The reserve is made again when there is plenty. Flushing entries never
+takes it.
 """
 
 from __future__ import annotations

@@ -109,20 +109,20 @@ class _Count:
         self._bound(end_offset)
 
     def add(self, log: PartitionLog, size_max: int, *, committed: bool) -> int:
-        """Reads over what is new; what that cost, in units of a turn. KafkaError; _ColdError if it
-        would have to wait."""
+        """Reads over what is new; how many entries were read. KafkaError; _ColdError if it would
+        have to wait."""
         end_offset = log.readable_end(committed=committed)
         left = size_max - self.size_bytes
         if left <= 0 and self.size_bytes:
             self._bound(end_offset)
-            return PARTITION_UNITS
+            return 0
         got = log.reader.read_nowait(
             self.next_offset, left, at_least_one=not self.size_bytes, committed=committed
         )
         if got is None:
             raise _ColdError
         self.take(got, end_offset)
-        return PARTITION_UNITS + got.entries_read * ENTRY_UNITS
+        return got.entries_read
 
     def _bound(self, end_offset: int) -> None:
         self.is_cut = self.next_offset < end_offset
@@ -253,9 +253,11 @@ class Watched:
         if len(part.counts) > NAMED_FEW:
             self.is_certain = False
             return True
+        turn = self._handler.turn
         for count in part.counts:
             if count.is_cut:
                 continue
+            turn.spent_units += PARTITION_UNITS  # also if it has to be looked at in a task
             size_max = self._size_max(count)
             before = count.available_bytes
             try:
@@ -264,11 +266,11 @@ class Watched:
                     or count.request.fetch_offset < log.log_start_offset
                 ):
                     raise _ColdError
-                units = count.add(log, size_max, committed=self._committed)
+                entries = count.add(log, size_max, committed=self._committed)
             except (KafkaError, _ColdError):
                 self.is_certain = False
                 return True
-            self._handler.turn.spent_units += units
+            turn.spent_units += entries * ENTRY_UNITS
             self._available_bytes += count.available_bytes - before
             if count.is_doubtful(size_max):
                 self.is_certain = False

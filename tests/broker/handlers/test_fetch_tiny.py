@@ -1,10 +1,13 @@
 """Fetches of very many tiny batches, counted in entries: each costs the same whatever its size."""
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 
 from broker.handlers import fetch
-from broker.handlers.fetch_watch import PARTITION_UNITS, _Count
+from broker.handlers.fetch_watch import PARTITION_UNITS, Watched, _Count
+from broker.log.partition import State
 from broker.log.read.partition_reader import ENTRY_UNITS, PARTS_FEW, ReadResult
 from broker.log.settings import READ_ENTRIES_MAX
 from runtime.turn import BEHIND_BYTES, Turn
@@ -119,23 +122,42 @@ def test_small_parts_are_joined(sizes, count):
     assert all(type(part) is memoryview for part in result.parts)
 
 
-def test_what_is_counted_over_costs_as_much_as_what_is_read():
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_what_is_counted_over_costs_as_much_as_what_is_read(is_cold):
+    """And a partition that has to be looked at in a task its own units, all the same."""
+
     class Log:
         """A partition, and its reader."""
+
+        state = State.ONLINE
+        log_start_offset = 0
 
         def readable_end(self, **_):
             return 30
 
         def read_nowait(self, offset, _size_max, **_):
-            return ReadResult([], 69 * (30 - offset), 30, True, 30 - offset)
+            return None if is_cold else ReadResult([], 69 * (30 - offset), 30, True, 30 - offset)
 
     class Wanted:
         class request:  # an attribute
             partition_max_bytes = 1 << 20
+            fetch_offset = 0
 
-    log = Log()
+    log, turn = Log(), Turn()
     log.reader = log
     count = _Count(Wanted, ReadResult([], 690, 10), 10)
-    assert count.add(log, 1 << 20, committed=False) == PARTITION_UNITS + 20 * ENTRY_UNITS
-    assert count.size_bytes == 30 * 69
-    assert count.add(log, 1, committed=False) == PARTITION_UNITS
+    count.is_cut, count.wanted = False, Wanted
+    watched = SimpleNamespace(
+        _min_bytes=1 << 20,
+        _limit=1 << 20,
+        _handler=SimpleNamespace(turn=turn),
+        _committed=False,
+        _available_bytes=690,
+        _size_max=lambda _: 1 << 20,
+        is_certain=True,
+    )
+    assert Watched.may_suffice(watched, SimpleNamespace(log=log, counts=[count])) is is_cold
+    assert watched.is_certain is not is_cold
+    entries = 0 if is_cold else 20
+    assert turn.spent_units == PARTITION_UNITS + entries * ENTRY_UNITS
+    assert count.size_bytes == 690 + entries * 69
