@@ -195,6 +195,10 @@ def test_a_killed_parent_takes_its_children_along(server, topic):
     server.start()
     half = PARTITIONS // 2
     wait_for(lambda: leaders(server, topic) == {0: half, 1: half}, 60, "leaders did not come back")
+    # No child ruled before the first process was there, so nothing was taken from anybody.
+    log = server.log_since_start()
+    assert re.findall(r"event=controller_elected node_id=(\d+)", log) == ["0"]
+    assert "event=assignments_changed" not in log
     go_on(writer)
     finish(server, topic, writer, watcher)
     assert server.stop() == 0
@@ -207,10 +211,13 @@ def test_any_number_of_processes_finds_the_data_again(server, topic):
     for count in (1, 3, 2, 1):
         pids = server.child_pids()
         assert server.stop() == 0
+        assert "event=assignments_changed" not in server.log_since_start(), "handed over at a stop"
         assert all(map(is_gone, pids.values()))
         assert not list(server.data_dir.glob("*.sock"))
         server.restart(count)
-        assert "event=replayed groups=0 records=0" in server.log_since_start()
+        log = server.log_since_start()
+        assert "event=replayed groups=0 records=0" in log
+        assert set(re.findall(r"event=controller_elected node_id=(\d+)", log)) <= {"0"}
         # Even are those of all topics together: there may be offsets of groups.
         everybody = set(range(count))
         wait_for(lambda all_=everybody: set(leaders(server, topic)) == all_, 60, "not spread")

@@ -25,6 +25,7 @@ from ledger.client import LedgerClient
 from ledger.config import LedgerClientConfig
 from ledger.config_definitions import client_config, network_config, placement_config
 from ledger.network.client import NetworkBookieClient
+from metadata.remote import RemoteStore
 from quire.role_defaults import ENTRY_CACHE, fields_by
 from quire.tools.admin.credentials import PageCredentials, read_credentials
 from runtime.env import real_env
@@ -104,7 +105,12 @@ async def _start(
     await ledgers.manager.ensure_layout()
     await stack.enter_async_context(running(ledgers.run))
     directory = options.data_directory or os.getcwd()
-    foundation = Foundation(env, store, ledgers, Bookies(writable_of(watcher)), directory)
+    foundation = Foundation(
+        *(env, store, ledgers, Bookies(writable_of(watcher)), directory),
+        # One that reaches a standalone server's metadata: there the main process's broker rules.
+        # It registers last, so another that ruled until then would give all it leads away.
+        may_be_controller=not isinstance(store, RemoteStore),
+    )
     parts = await start_broker(foundation, config, stack, in_cluster=True)
     watcher.subscribe(parts.logs.bookies_changed)
     credentials = read_credentials(pages_config(values))

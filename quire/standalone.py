@@ -390,6 +390,7 @@ async def _start_brokers(
     address = await parts.serve(stack)
     await parts.member.settle()
     stack.callback(processes.ask_to_end)
+    stack.callback(parts.member.controller.abdicate)
     return address
 
 

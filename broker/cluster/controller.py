@@ -54,7 +54,8 @@ DEPOSE_SECONDS = 20.0
 
 
 class Controller:
-    """`rebalance_seconds()`: how often leaders move back to the preferred ones; None: never."""
+    """`rebalance_seconds()`: how often leaders move back to the preferred ones; None: never.
+    `may_be_elected`: whether it stands; it always knows who is elected."""
 
     def __init__(
         self,
@@ -64,6 +65,8 @@ class Controller:
         catalog: TopicCatalog,
         placing: Placing,
         rebalance_seconds: Callable[[], float | None],
+        *,
+        may_be_elected: bool = True,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -71,6 +74,7 @@ class Controller:
         self._catalog = catalog
         self._placing = placing
         self._rebalance_seconds = rebalance_seconds
+        self._may_be_elected = may_be_elected
         #: The elected one, as last seen.
         self.elected: Incarnation | None = None
         self._is_controller = False
@@ -92,6 +96,10 @@ class Controller:
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener()` after each look at who is elected."""
         self._listeners.append(listener)
+
+    def abdicate(self) -> None:
+        """Gives no partition to anybody from now on: all brokers stop together."""
+        self._may_be_elected = self._is_controller = False
 
     # -- what wakes it --------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class Controller:
         self._election_due = False
         was_controller = self._is_controller
         unknown: MetadataUnknownOutcomeError | None = None
-        if self._membership.is_registered:
+        if self._may_be_elected and self._membership.is_registered:
             # Who has it is read in any case.
             try:
                 await self._store.create(
@@ -178,7 +186,8 @@ class Controller:
             return
         self.elected = _incarnation(node.data)
         mine = self.elected == self._membership.incarnation
-        self._is_controller = mine and await self._store.owns(CONTROLLER_PATH)
+        is_owner = mine and await self._store.owns(CONTROLLER_PATH)
+        self._is_controller = is_owner and self._may_be_elected
         if self._is_controller and not was_controller:
             logger.info("controller_elected", kv(node_id=self._membership.incarnation.node_id))
             self._all_dirty = True

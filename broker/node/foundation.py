@@ -45,6 +45,8 @@ class Foundation:
     bookies: Bookies
     #: What clients are told that their data are in; whose disk is shown.
     data_directory: str
+    #: Whether this broker may become the controller of its cluster.
+    may_be_controller: bool = True
 
 
 @dataclass(frozen=True, slots=True)

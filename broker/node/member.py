@@ -76,6 +76,8 @@ class ClusterMember:
         registry: ConfigRegistry,
         catalog: TopicCatalog,
         stack: AsyncExitStack,
+        *,
+        may_be_controller: bool = True,
     ) -> ClusterMember:
         incarnation = Incarnation(registry.broker.node_id, env.new_uuid().hex)
         membership = Membership(store, incarnation)
@@ -90,7 +92,10 @@ class ClusterMember:
                 return None
             return broker.leader_imbalance_check_interval_seconds
 
-        controller = Controller(store, membership, ownership, catalog, placing, rebalance_seconds)
+        controller = Controller(
+            *(store, membership, ownership, catalog, placing, rebalance_seconds),
+            may_be_elected=may_be_controller,
+        )
         await stack.enter_async_context(running(membership.run))
         await stack.enter_async_context(running(ownership.run))
         await stack.enter_async_context(running(controller.run))

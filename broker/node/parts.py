@@ -158,7 +158,10 @@ async def start_broker(
     if in_cluster:
         await stack.enter_async_context(running(registry.run))
         await stack.enter_async_context(running(catalog.run))
-        member = await ClusterMember.start(env, store, registry, catalog, stack)
+        member = await ClusterMember.start(
+            *(env, store, registry, catalog, stack),
+            may_be_controller=foundation.may_be_controller,
+        )
     settings = _followed(LogSettings() if log_settings is None else log_settings, registry)
     _note(catalog, is_cleaner_on=broker.log_cleaner_enable)
     verifier = CoordinatorVerifier(env.turn, env.clock, verification_of(registry))

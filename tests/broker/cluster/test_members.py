@@ -99,7 +99,7 @@ class LossyStore(MemoryStore):
 
 
 class Broker:
-    def __init__(self, world, node_id, rack=None, listeners=None, place=""):
+    def __init__(self, world, node_id, rack=None, listeners=None, place="", may_be_elected=True):
         self.world, self.node_id, self.rack, self.place = world, node_id, rack, place
         world.life_count += 1
         self.incarnation = Incarnation(node_id, f"{world.life_count:032x}")
@@ -123,6 +123,7 @@ class Broker:
             self.catalog,
             self.placing,
             lambda: self.rebalance_seconds,
+            may_be_elected=may_be_elected,
         )
         self.view = BrokersView(
             "A" * 22,
@@ -223,6 +224,38 @@ async def test_brokers_know_each_other_and_one_is_controller(world, autojump_clo
     await settle()
     assert brokers[1].view.controller_id in (2, 3)
     assert sum(broker.controller.is_controller for broker in brokers[1:]) == 1
+
+
+async def test_who_may_not_be_elected_knows_who_is_and_takes_nothing(world, autojump_clock):
+    """The children of a standalone server are there before its own broker."""
+    children = [await world.start(n, may_be_elected=False) for n in (1, 2)]
+    topic = await children[0].catalog.create("t", 4, {})
+    await settle()
+    assert [child.controller.elected for child in children] == [None, None]
+    before = children[0].ownership.get(topic.id)
+    await children[1].kill()
+    await settle()
+    assert not await children[0].store.exists(CONTROLLER_PATH)
+    assert children[0].ownership.get(topic.id) == before
+    main = await world.start(0)
+    await settle()
+    assert children[0].controller.elected == main.controller.elected == main.incarnation
+    assert [len(each) for each in world.owners(topic)] == [1] * 4
+
+
+async def test_who_abdicated_gives_no_partition_to_anybody(world, autojump_clock):
+    """All brokers of a standalone server stop together."""
+    main, child = [await world.start(n, may_be_elected=n == 0) for n in (0, 1)]
+    topic = await main.catalog.create("t", 4, {}, 2)
+    await settle()
+    before = child.ownership.get(topic.id)
+    main.controller.abdicate()
+    main.membership.set_state(BrokerState.DRAINING)
+    await settle()
+    child.membership.set_state(BrokerState.DRAINING)
+    await settle()
+    assert not main.controller.is_controller
+    assert child.ownership.get(topic.id) == before
 
 
 async def test_a_new_topic_has_leaders_at_once(world, autojump_clock):
