@@ -250,6 +250,7 @@ async def test_who_abdicated_gives_no_partition_to_anybody(world, autojump_clock
     await settle()
     before = child.ownership.get(topic.id)
     main.controller.abdicate()
+    assert not main.controller.is_controller
     main.membership.set_state(BrokerState.DRAINING)
     await settle()
     child.membership.set_state(BrokerState.DRAINING)
