@@ -210,8 +210,10 @@ def test_any_number_of_processes_finds_the_data_again(server, topic):
     writer, watcher = load(server, topic)
     for count in (1, 3, 2, 1):
         pids = server.child_pids()
+        # A start with fewer processes may change assignments; the stop is not to.
+        before = len(server.log_since_start())
         assert server.stop() == 0
-        assert "event=assignments_changed" not in server.log_since_start(), "handed over at a stop"
+        assert "event=assignments_changed" not in server.log_since_start()[before:]
         assert all(map(is_gone, pids.values()))
         assert not list(server.data_dir.glob("*.sock"))
         server.restart(count)
