@@ -1,12 +1,11 @@
-"""TurnTooLongError, and another look at it: a test whose only failure was a time is run again.
+"""TurnTooLongError, and a second look at it: a test whose only failure was a time is run once more.
 
 A turn is measured by its thread's processor time. On a virtual machine that counts what the host
 does meanwhile, too: a page that it gave away and fetches, or another guest on the same core, are
 8 ms every minute here and were 60 ms once; in a bad hour, every hundredth millisecond takes eight.
-A turn that is our code's is as long every time: what is too long in each of LOOKS runs fails. The
-next look waits, for a while, until a fixed piece of work takes about as long each time. Whatever
-else fails is not tried again. What is slow once in a process only, an import or a table, is not
-seen.
+So the second look waits, for a while, until a fixed piece of work takes about as long each time. A
+turn that is our code's is as long then, so what is too long twice fails. Whatever else fails is not
+tried again. What is slow once in a process only, an import or a table, is not seen.
 """
 
 import time
@@ -17,10 +16,8 @@ import trio
 from _pytest.runner import runtestprotocol
 from pytest_timeout import _get_item_settings
 
-#: A test is run so often, at most.
-LOOKS = 6
 #: So long is waited for a steady machine.
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 #: Pieces of work that tell, of about half a millisecond each.
 PIECES = 2_000
 #: What a test has failed by, in its phases.
@@ -103,14 +100,11 @@ def pytest_runtest_protocol(item, nextitem):
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    for _ in range(LOOKS - 1):
-        errors = item.stash.get(ERRORS, [])
-        if not errors or not all(isinstance(error, TurnTooLongError) for error in errors):
-            break
-        item.stash[ERRORS] = []
+    errors = item.stash.get(ERRORS, [])
+    if errors and all(isinstance(error, TurnTooLongError) for error in errors):
         print(f"\nmeasured again: {item.nodeid}: {errors[0]}")
         wait_until_steady()
-        # pytest-timeout's timer is for all looks, and ended with the first failure.
+        # pytest-timeout's timer is for both, and ended with the first failure.
         settings = _get_item_settings(item)
         if settings.timeout:
             item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
