@@ -14,7 +14,13 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from harness import figures, paths, servers
 from harness.children import children_of, is_gone, wait_for
 from harness.history import Watcher, Writer, check, read_all
@@ -255,6 +261,35 @@ def test_what_cannot_be_is_refused(tmp_path):
     assert (code, f"127.0.0.1:{port + 1}, for process 2" in told) == (1, True), told
     code, told = refusal("--listen", "127.0.0.1:65535")
     assert (code, "there is no port 65536" in told) == (2, True), told
+
+
+def test_who_is_stopped_by_others_too_ends_in_order_and_the_next_start_moves_nothing(server, topic):
+    """A service manager sends SIGTERM to each process of a service, and the first one to its own.
+    A broker that is to be given nothing looks uneven, and is an operator's wish."""
+    entry = ConfigEntry("cordoned.log.dirs", "*", incremental_operation=AlterConfigOpType.SET)
+    cordoned = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([cordoned])[cordoned].result(60)
+    both_know = "0:running 1:cordoned"
+    wait_for(lambda: server.log_since_start().count(both_know) == 2, 60, "it is not cordoned")
+    create(server, topic)
+    assert leaders(server, topic) == {0: PARTITIONS}
+    for _ in range(3):
+        producer = Producer({"bootstrap.servers": server.bootstrap, "log_level": 0})
+        for number in range(60):
+            producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+        before = len(server.log_since_start())
+        for pid in server.child_pids().values():
+            os.kill(pid, signal.SIGTERM)
+        assert server.stop() == 0
+        log = server.log_since_start()[before:]
+        codes = re.findall(r"event=broker_(?:stopped|died) broker=broker-1 .*code=(-?\d+)", log)
+        assert codes == ["0"], log
+        server.restart(2)
+        assert "event=partitions_spread" not in server.log_since_start()
+        assert leaders(server, topic) == {0: PARTITIONS}
+    assert sum(map(len, read_all(server.bootstrap, topic, PARTITIONS).values())) == 180
 
 
 def secured_settings(server, *, between_brokers):

@@ -54,6 +54,8 @@ class BrokerOptions:
     metrics: tuple[str, int] | None = None
     #: What clients are told that their data are in; None: the working directory.
     data_directory: str | None = None
+    #: Another process of ours started it, and ends it.
+    is_child: bool = False
 
 
 async def run(options: BrokerOptions, *, task_status: trio.TaskStatus[tuple[str, int]]) -> None:
@@ -107,9 +109,9 @@ async def _start(
     directory = options.data_directory or os.getcwd()
     foundation = Foundation(
         *(env, store, ledgers, Bookies(writable_of(watcher)), directory),
-        # One that reaches a standalone server's metadata: there the main process's broker rules.
-        # It registers last, so another that ruled until then would give all it leads away.
-        may_be_controller=not isinstance(store, RemoteStore),
+        # One of a standalone server's processes: the first one's broker rules. It registers last,
+        # so another that ruled until then would give all it leads away.
+        may_be_controller=not (options.is_child and isinstance(store, RemoteStore)),
     )
     parts = await start_broker(foundation, config, stack, in_cluster=True)
     watcher.subscribe(parts.logs.bookies_changed)

@@ -17,6 +17,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from broker.cluster.durability import BOOKIE_NODE_ID_MIN
 from quire.kept_processes import (
     SESSION_TIMEOUT_MS,
     SOCKET_NAME,
@@ -55,6 +56,16 @@ class BrokerProcessesConfig:
     def indexes(self) -> dict[str, int]:
         """By name: which process it is."""
         return {f"broker-{self.broker.node_id + i}": i for i in range(1, self.count)}
+
+
+def check_node_ids(node_id: int, count: int) -> None:
+    """ConfigError: the last one's is none of a broker's. The main process's has `node_id`."""
+    if count > 1 and node_id + count > BOOKIE_NODE_ID_MIN:
+        raise ConfigError(
+            "--processes",
+            f"--processes {count}: node.id={node_id} is too large, as the last process's would be "
+            f"{node_id + count - 1}; the largest is {BOOKIE_NODE_ID_MIN - 1}",
+        )
 
 
 def check_ports(config: BrokerProcessesConfig) -> None:

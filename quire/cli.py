@@ -169,7 +169,9 @@ def broker(
 
     setup_logging(log_level)
     warn_of_arguments(settings)
-    options = BrokerOptions(read_config(config_path), settings, metrics, data_dir)
+    options = BrokerOptions(
+        *(read_config(config_path), settings, metrics, data_dir), is_child=child_of is not None
+    )
     run_role(partial(run, options), parent_pid=child_of)
 
 

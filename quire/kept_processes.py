@@ -107,30 +107,42 @@ class KeptProcesses(ABC):
         pause = RESTART_SECONDS_MIN
         while not self._stopping.is_set():
             started_at = trio.current_time()
-            child = self._children[name] = ChildProcess(self.command(name))
-            logger.info(f"{self.kind}_started", kv(**{self.kind: name}, pid=child.pid))
-            code = await child.wait()
-            del self._children[name]
-            await self._server.end_client(name)
-            if self._stopping.is_set():
-                logger.info(f"{self.kind}_stopped", kv(**{self.kind: name}, code=code))
-                return
-            if not self._is_ready:
-                raise self.start_error(f"{name} ended with code {code} at the start; see its log")
+            try:
+                child = self._start(name)
+            except OSError as error:  # a full disk, say, and the others go on
+                if not self._is_ready:
+                    raise
+                facts: dict[str, object] = {"error": error}
+                event = "not_started"
+            else:
+                code = await child.wait()
+                del self._children[name]
+                await self._server.end_client(name)
+                if self._stopping.is_set():
+                    logger.info(f"{self.kind}_stopped", kv(**{self.kind: name}, code=code))
+                    return
+                if not self._is_ready:
+                    raise self.start_error(
+                        f"{name} ended with code {code} at the start; see its log"
+                    )
+                facts = {"pid": child.pid, "code": code}
+                event = "died"
             if trio.current_time() - started_at > STEADY_SECONDS:
                 pause = RESTART_SECONDS_MIN
             logger.warning(
-                f"{self.kind}_died",
-                kv(
-                    **{self.kind: name},
-                    pid=child.pid,
-                    code=code,
-                    restart_in_ms=int(pause * 1000),
-                ),
+                f"{self.kind}_{event}",
+                kv(**{self.kind: name}, **facts, restart_in_ms=int(pause * 1000)),
             )
             await trio.sleep(pause)
             pause = min(2 * pause, RESTART_SECONDS_MAX)
+
+    def _start(self, name: str) -> ChildProcess:
+        """OSError, ConfigError."""
+        if self._is_ready:
             self.prepare(name)
+        child = self._children[name] = ChildProcess(self.command(name))
+        logger.info(f"{self.kind}_started", kv(**{self.kind: name}, pid=child.pid))
+        return child
 
     def ask_to_end(self) -> None:
         """All of them, and starts none again: the end of `run` waits for them."""

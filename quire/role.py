@@ -1,7 +1,8 @@
 """Running one role as a process: signals, the «ready» line, the exit code.
 
 Exit codes: 0 after a clean stop (SIGINT or SIGTERM), 1 after a fatal error (the log says which),
-2 for a wrong setting (stderr says which). A second signal ends the process at once.
+2 for a wrong setting (stderr says which). A second signal ends the process at once; not one that
+has a parent, which sends it a SIGTERM when it stops, as whoever stops both may have done before.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ async def _serve(role: Role, has_parent: bool) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             stop = nursery.cancel_scope.cancel
-            nursery.start_soon(_stop_on_signal, aiter(signals), stop)
+            second = signal.SIG_IGN if has_parent else signal.SIG_DFL
+            nursery.start_soon(_stop_on_signal, aiter(signals), stop, second)
             if has_parent:
                 nursery.start_soon(_stop_at_end_of_input, stop)
             host, port = await nursery.start(_run_to_end, role, stop)
@@ -98,12 +100,14 @@ async def _run_to_end(
     stop()  # the watch for signals must not outlive the role
 
 
-async def _stop_on_signal(signals: AsyncIterator[int], stop: Callable[[], None]) -> None:
+async def _stop_on_signal(
+    signals: AsyncIterator[int], stop: Callable[[], None], second: signal.Handlers
+) -> None:
     number = await anext(signals)
     logger.info("stopping", kv(signal=signal.Signals(number).name))
-    # The receiver ends with the clean stop; until then a second signal has its default effect.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The receiver ends with the clean stop; until then a second signal has this effect.
+    signal.signal(signal.SIGINT, second)
+    signal.signal(signal.SIGTERM, second)
     stop()
 
 

@@ -31,6 +31,7 @@ from bookie.space.gc_config import GcConfig
 from broker.cluster.config import PLAINTEXT
 from broker.cluster.config_file import NodeConfig, load
 from broker.cluster.durability import Bookies
+from broker.cluster.spreading import forget_spread
 from broker.cluster.view import ensure_cluster_id
 from broker.node.foundation import Foundation
 from broker.node.parts import note_settings, request_memory_bytes, start_broker
@@ -59,6 +60,7 @@ from quire.broker_processes import (
     BOOKIE_SOCKET_NAME,
     BrokerProcesses,
     BrokerProcessesConfig,
+    check_node_ids,
     check_ports,
 )
 from quire.options import DEFAULT_LISTEN
@@ -161,6 +163,7 @@ def _load_config(options: StandaloneOptions) -> NodeConfig:
 def _check_processes(options: StandaloneOptions, config: NodeConfig) -> None:
     """ConfigError: with so many processes it would not be what the settings say."""
     wanted = f"--processes {options.processes}"
+    check_node_ids(config.broker.node_id, options.processes)
     if options.bookies > 1:
         raise ConfigError(
             "--processes",
@@ -361,6 +364,7 @@ async def _start_broker(
         await ensure_administrator(storage.store, env, _data_directory(options), options.admin)
     if options.processes > 1:
         return await _start_brokers(options, config, storage, foundation, stack)
+    await forget_spread(storage.store)
     parts = await start_broker(foundation, config, stack)
     if storage.watcher is not None:
         storage.watcher.subscribe(parts.logs.bookies_changed)
@@ -388,7 +392,8 @@ async def _start_brokers(
     processes = BrokerProcesses(processes_config, storage.server, parts.member.membership)
     await stack.enter_async_context(running(processes.run))
     address = await parts.serve(stack)
-    await parts.member.settle()
+    first = config.broker.node_id
+    await parts.member.settle(storage.store, range(first, first + options.processes))
     stack.callback(processes.ask_to_end)
     stack.callback(parts.member.controller.abdicate)
     return address

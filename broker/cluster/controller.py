@@ -78,6 +78,7 @@ class Controller:
         #: The elected one, as last seen.
         self.elected: Incarnation | None = None
         self._is_controller = False
+        self._has_abdicated = False
         self._dirty: set[UUID] = set()
         self._all_dirty = True
         self._election_due = True
@@ -98,8 +99,10 @@ class Controller:
         self._listeners.append(listener)
 
     def abdicate(self) -> None:
-        """Gives no partition to anybody from now on: all brokers stop together."""
+        """Decides of no partition from now on, not even anew of what it is about to write: all
+        brokers stop together, and this one's would go to those that stop next."""
         self._may_be_elected = self._is_controller = False
+        self._has_abdicated = True
 
     # -- what wakes it --------------------------------------------------------------------------
 
@@ -269,6 +272,8 @@ class Controller:
     def _changed(
         self, topic: Topic, latest: Callable[[], Electorate], assignment: Assignment | None
     ) -> Assignment | None:
+        if self._has_abdicated:
+            return None
         electorate = latest()
         if assignment is None:
             assignment = new_assignment(topic.name, [])
@@ -312,7 +317,7 @@ class Controller:
         electorate = Electorate(self._membership.candidates(), self._ownership.leading)
 
         def preferred(assignment: Assignment | None) -> Assignment | None:
-            if assignment is None:
+            if assignment is None or self._has_abdicated:
                 return None
             return assignment.with_partitions(
                 {n: electorate.elect_preferred(one) for n, one in enumerate(assignment.partitions)}

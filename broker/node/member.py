@@ -24,7 +24,7 @@ from broker.cluster.membership import Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.reach import BookieReach
-from broker.cluster.spreading import spread_if_uneven
+from broker.cluster.spreading import spread_if_others
 from broker.log.life.chain import NEWEST_FORMAT
 from broker.log.manager import LOOKS_PER_TURN
 from broker.log.partition import State
@@ -35,7 +35,7 @@ from runtime.slices import Slices
 from wire.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from contextlib import AsyncExitStack
 
     from broker.cluster.catalog import TopicCatalog
@@ -161,11 +161,13 @@ class ClusterMember:
             )
         )
 
-    async def settle(self) -> None:
-        """Once all brokers that start together are there: each leads what it is to. If metadata
-        cannot be reached the controller does it later."""
+    async def settle(self, store: MetadataStore, node_ids: Collection[int]) -> None:
+        """Once all brokers that start together are there, `node_ids`: each leads what it is to. If
+        metadata cannot be reached the controller moves leaders later, and the next start spreads
+        what is to be spread."""
+        parts = (self.catalog, self.membership, self.ownership)
         try:
-            if not await spread_if_uneven(self.catalog, self.membership, self.ownership):
+            if not await spread_if_others(store, *parts, node_ids):
                 await self.controller.elect_preferred()
         except MetadataError as error:
             logger.warning("leaders_not_balanced", kv(error=error))

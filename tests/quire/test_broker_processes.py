@@ -10,6 +10,7 @@ from broker.cluster.config import BrokerConfig
 from quire.broker_processes import (
     BrokerProcesses,
     BrokerProcessesConfig,
+    check_node_ids,
     check_ports,
     shifted_port,
 )
@@ -141,3 +142,11 @@ def test_ports_go_up(port, index, wanted):
 def test_who_is_missing(tmp_path):
     assert processes_of(config_of(tmp_path), 4, 6).missing() == ["broker-5"]
     assert processes_of(config_of(tmp_path), 4, 5, 6).missing() == []
+
+
+def test_the_last_ones_id_is_a_brokers():
+    largest = (1 << 30) - 1  # from there on they are bookies'
+    check_node_ids(largest - 2, 3)
+    check_node_ids(largest + 5, 1)
+    with pytest.raises(ConfigError, match=f"would be {largest + 1}; the largest is {largest}"):
+        check_node_ids(largest - 1, 3)

@@ -106,6 +106,32 @@ async def test_the_pauses_before_its_next_starts_double(sleepers, monkeypatch, c
     assert pauses == [first, 2 * first, 4 * first, 4 * first]
 
 
+async def test_one_that_cannot_be_started_again_is_tried_again(sleepers, monkeypatch, caplog):
+    """A full disk, or no memory for a process, when one has died: the others go on."""
+    refusals = [OSError(28, "No space left on device"), OSError(11, "no process")]
+    prepare, command = sleepers.prepare, sleepers.command
+
+    def full(name):
+        if len(refusals) == 2:
+            raise refusals.pop()
+        prepare(name)
+
+    def none(name):
+        if refusals:
+            raise refusals.pop()
+        return command(name)
+
+    monkeypatch.setattr(sleepers, "prepare", full)
+    monkeypatch.setattr(sleepers, "command", none)
+    os.kill(sleepers.pids["one"], signal.SIGKILL)
+    await until(lambda: len(sleepers.notes("one")) == 2)
+    assert not refusals
+    told = [each.args for each in caplog.records if each.getMessage() == "sleeper_not_started"]
+    first = int(RESTART_SECONDS_MIN * 1000)
+    assert [each["restart_in_ms"] for each in told] == [2 * first, 4 * first]
+    assert len(sleepers.notes("two")) == 1
+
+
 async def test_who_is_asked_to_end_is_asked_once_and_stays_away(sleepers):
     sleepers.ask_to_end()
     await trio.sleep(0.15)  # two signals that come together are one

@@ -1,7 +1,11 @@
-"""What a process does before it says that it is ready."""
+"""What a process does before it says that it is ready, and when it is to end."""
 
 import gc
+import signal
+import subprocess
+import sys
 
+import pytest
 import trio
 
 from quire.role import _serve
@@ -43,3 +47,50 @@ async def test_what_is_done_to_the_collector_at_the_start_is_not_warned_of(monke
     held = [record.args for record in caplog.records if record.getMessage() == "loop_held"]
     assert [told["milliseconds"] for told in held] == [300]
     assert watch.histogram.max_seconds < 0.4
+
+
+#: Its end takes until it has seen a file.
+SLOW_TO_END = """
+import os, sys, time
+import trio
+from quire.role import run_role
+
+async def role(*, task_status):
+    task_status.started(("127.0.0.1", 1))
+    try:
+        await trio.sleep_forever()
+    finally:
+        print("ending", flush=True)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(sys.argv[1]) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print("ended", flush=True)
+
+run_role(role, parent_pid=os.getppid() if sys.argv[2] == "child" else None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"), [("child", 0, "ended\n"), ("own", -signal.SIGTERM, "")]
+)
+def test_a_second_signal_ends_at_once_who_has_no_parent(tmp_path, kind, code, words):
+    """Of a parent's two processes, both may be stopped by a third, and the child by both."""
+    done = tmp_path / "done"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_TO_END, str(done), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout.readline().startswith("ready ")
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "ending\n"
+            process.send_signal(signal.SIGTERM)
+            if kind == "child":
+                done.touch()
+            assert process.stdout.readline() == words
+            assert process.wait(60) == code
+        finally:
+            process.kill()

@@ -23,7 +23,7 @@ from broker.cluster.membership import BROKERS_PATH, Membership, Registration
 from broker.cluster.ownership import Incarnation
 from broker.cluster.placing import Placing
 from broker.cluster.registry import ConfigRegistry
-from broker.cluster.spreading import spread_if_uneven
+from broker.cluster.spreading import spread_if_others
 from metadata.memory import MemoryStore, MemoryTree
 from metadata.store import (
     MetadataUnavailableError,
@@ -259,6 +259,33 @@ async def test_who_abdicated_gives_no_partition_to_anybody(world, autojump_clock
     assert child.ownership.get(topic.id) == before
 
 
+async def test_a_write_that_is_lost_is_not_decided_anew_after_abdication(world, autojump_clock):
+    """The abdicated one drains by then, so all that it leads would go to one that stops next."""
+    main, one, two = [await world.start(n, may_be_elected=n == 0) for n in range(3)]
+    await settle()
+    topic = await main.catalog.create("t", 6, {}, 1)
+    await settle()
+    before = [each.leader for each in one.ownership.get(topic.id).partitions]
+    reached, go = trio.Event(), trio.Event()
+    multi = main.store.multi
+
+    async def lost(ops):
+        main.store.multi = multi
+        reached.set()
+        await go.wait()
+        raise MetadataUnknownOutcomeError("lost, and not done")
+
+    main.store.multi = lost
+    await two.kill()
+    await reached.wait()
+    main.controller.abdicate()
+    main.membership.set_state(BrokerState.DRAINING)
+    await settle()
+    go.set()
+    await settle()
+    assert [each.leader for each in one.ownership.get(topic.id).partitions] == before
+
+
 async def test_a_new_topic_has_leaders_at_once(world, autojump_clock):
     brokers = [await world.start(n) for n in (1, 2, 3)]
     await settle()
@@ -386,7 +413,8 @@ async def test_who_came_while_a_change_was_waited_for_keeps_what_it_was_given(
             waited.append(len(changes))
             two = await world.start(2)
             await settle()
-            assert await spread_if_uneven(two.catalog, two.membership, two.ownership)
+            parts = (two.store, two.catalog, two.membership, two.ownership)
+            assert await spread_if_others(*parts, [1, 2])
             await settle()
         await change_many(changes)
 

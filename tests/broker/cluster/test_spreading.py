@@ -1,5 +1,6 @@
 """Partitions spread over the brokers that start together, if they were others the last time."""
 
+import json
 from collections import Counter
 from types import SimpleNamespace
 from uuid import UUID
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from broker.cluster.assignment import Assigned, Assignment, new_assignment
 from broker.cluster.balance import Candidate
-from broker.cluster.spreading import is_uneven, spread_if_uneven
+from broker.cluster.spreading import SPREAD_PATH, forget_spread, is_uneven, spread_if_others
+from metadata.memory import MemoryStore
+from metadata.store import MetadataUnavailableError
 
 
 class Ownership:
@@ -46,12 +49,15 @@ def topics_of(*counts, copies=1):
     ]
 
 
-async def spread(topics, ownership, *node_ids):
+async def spread(topics, ownership, *node_ids, store=None, live=None):
+    """`store`: none has been there before."""
+    alive = node_ids if live is None else live
     membership = SimpleNamespace(
-        live=dict.fromkeys(node_ids), candidates=lambda: [Candidate(n) for n in node_ids]
+        live=dict.fromkeys(alive), candidates=lambda: [Candidate(n) for n in alive]
     )
     catalog = SimpleNamespace(all=lambda: topics)
-    return await spread_if_uneven(catalog, membership, ownership)
+    store = MemoryStore() if store is None else store
+    return await spread_if_others(store, catalog, membership, ownership, node_ids)
 
 
 def led(*leaders):
@@ -96,6 +102,80 @@ async def test_even_ones_stay():
     before = dict(ownership.assignments)
     assert not await spread(topics, ownership, 0, 1)
     assert ownership.assignments == before
+
+
+async def noted(store):
+    return json.loads((await store.get(SPREAD_PATH)).data)["brokers"]
+
+
+async def test_the_same_brokers_as_the_last_time_spread_nothing():
+    """Whatever an administrator, or a broker that takes nothing more, has made of it since."""
+    topics, ownership, store = topics_of(6), Ownership({}), MemoryStore()
+    assert await spread(topics, ownership, 0, 1, 2, store=store)
+    assert await noted(store) == [0, 1, 2]
+    ownership.assignments = {UUID(int=0): led(0, 0, 0, 1, 1, 1)}
+    assert not await spread(topics, ownership, 2, 1, 0, store=store)
+    # And none is spread because one has just died, which has its share.
+    ownership.assignments = {UUID(int=0): led(0, 0, 1, 1, 2, 2)}
+    assert not await spread(topics, ownership, 0, 1, 2, store=store, live=(0, 2))
+    assert ownership.leaders() == {0: 2, 1: 2, 2: 2}
+    # Nor because a topic is so new that its assignment is not known yet.
+    assert not await spread(topics_of(6, 1), ownership, 0, 1, 2, store=store)
+
+
+async def test_other_brokers_spread_all_though_it_looks_even():
+    topics, ownership, store = topics_of(6), Ownership({}), MemoryStore()
+    await spread(topics, ownership, 0, 1, 2, store=store)
+    ownership.assignments = {UUID(int=0): led(0, 0, 0, 1, 2, 3)}
+    assert await spread(topics, ownership, 0, 1, 2, 3, store=store)
+    assert max(ownership.leaders().values()) == 2
+    assert await noted(store) == [0, 1, 2, 3]
+
+
+class CutOff(Ownership):
+    async def change_many(self, changes):
+        raise MetadataUnavailableError("/", "away")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+async def test_a_spread_that_was_cut_off_is_done_again_by_any_number_of_brokers(count):
+    topics, store = topics_of(8), MemoryStore()
+    ownership = Ownership({UUID(int=0): led(*[0, 1] * 4)})
+    assert not await spread(topics, ownership, 0, 1, store=store)
+    with pytest.raises(MetadataUnavailableError):
+        await spread(topics, CutOff(ownership.assignments), 0, 1, 2, store=store)
+    # As far as it came, each is preferred by some.
+    ownership.assignments = {UUID(int=0): led(0, 0, 0, 1, 1, 1, 1, 2)}
+    assert await spread(topics, ownership, *range(count), store=store)
+    assert max(ownership.leaders().values()) == -(-8 // count)
+    assert not await spread(topics, ownership, *range(count), store=store)
+
+
+async def test_a_spread_without_one_that_died_is_done_again_the_next_time():
+    topics, ownership, store = topics_of(6), Ownership({}), MemoryStore()
+    assert await spread(topics, ownership, 0, 1, 2, store=store, live=(0, 2))
+    assert ownership.leaders() == {0: 3, 2: 3}
+    assert await spread(topics, ownership, 0, 1, 2, store=store)
+    assert ownership.leaders() == {0: 2, 1: 2, 2: 2}
+    assert not await spread(topics, ownership, 0, 1, 2, store=store)
+
+
+async def test_after_one_broker_alone_it_is_looked_who_has_what():
+    topics, ownership, store = topics_of(2, 2), Ownership({}), MemoryStore()
+    await forget_spread(store)
+    await spread(topics, ownership, 0, 1, store=store)
+    await forget_spread(store)
+    del ownership.assignments[UUID(int=1)]
+    assert await spread(topics, ownership, 0, 1, store=store)
+    assert ownership.leaders() == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"brokers":[null]}', b'{"brokers":7}'])
+async def test_a_note_that_cannot_be_read_is_made_anew(data):
+    topics, ownership, store = topics_of(4), Ownership({}), MemoryStore()
+    await store.create(SPREAD_PATH, data, make_parents=True)
+    assert await spread(topics, ownership, 0, 1, store=store)
+    assert await noted(store) == [0, 1]
 
 
 @given(
