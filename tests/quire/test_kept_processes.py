@@ -132,6 +132,13 @@ async def test_one_that_cannot_be_started_again_is_tried_again(sleepers, monkeyp
     assert len(sleepers.notes("two")) == 1
 
 
+async def test_one_that_cannot_be_started_the_first_time_ends_the_start(tmp_path, monkeypatch):
+    made = Sleepers(tmp_path, ["one"])
+    monkeypatch.setattr(made, "command", lambda name: [str(tmp_path / "no program")])
+    with trio.fail_after(30), pytest.RaisesGroup(FileNotFoundError, flatten_subgroups=True):
+        await made.run()
+
+
 async def test_who_is_asked_to_end_is_asked_once_and_stays_away(sleepers):
     sleepers.ask_to_end()
     await trio.sleep(0.15)  # two signals that come together are one

@@ -28,3 +28,9 @@ def test_both_cannot_say_it():
     options = StandaloneOptions(listen=("127.0.0.1", 9), properties="listeners=SSL://:9093")
     with pytest.raises(ConfigError, match="--listen must not be given"):
         _load_config(options)
+
+
+def test_each_process_has_a_brokers_id():
+    options = StandaloneOptions(processes=3, overrides={"node.id": str((1 << 30) - 2)})
+    with pytest.raises(ConfigError, match=r"node\.id=1073741822 is too large"):
+        _load_config(options)

@@ -286,6 +286,23 @@ async def test_a_write_that_is_lost_is_not_decided_anew_after_abdication(world, 
     assert [each.leader for each in one.ownership.get(topic.id).partitions] == before
 
 
+@pytest.mark.parametrize("abdicates", [False, True])
+async def test_who_abdicated_moves_no_leader_back(world, autojump_clock, abdicates):
+    main, other = [await world.start(n) for n in (0, 1)]
+    await settle()
+    topic = await main.catalog.create("t", 1, {}, 2)
+    preferred = main.ownership.get(topic.id).partitions[0].leader
+    await main.ownership.change(
+        topic.id, lambda now: now.with_partitions({0: now.partitions[0].led_by(1 - preferred)})
+    )
+    if abdicates:
+        main.controller.abdicate()
+    await main.controller.elect_preferred()
+    await settle()
+    leader = other.ownership.get(topic.id).partitions[0].leader
+    assert (leader == preferred) is not abdicates
+
+
 async def test_a_new_topic_has_leaders_at_once(world, autojump_clock):
     brokers = [await world.start(n) for n in (1, 2, 3)]
     await settle()

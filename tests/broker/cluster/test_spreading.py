@@ -123,6 +123,13 @@ async def test_the_same_brokers_as_the_last_time_spread_nothing():
     assert not await spread(topics_of(6, 1), ownership, 0, 1, 2, store=store)
 
 
+async def test_where_nothing_is_noted_one_that_has_just_died_is_no_other():
+    topics, store = topics_of(6), MemoryStore()
+    ownership = Ownership({UUID(int=0): led(0, 0, 1, 1, 2, 2)})
+    assert not await spread(topics, ownership, 0, 1, 2, store=store, live=(0, 2))
+    assert await noted(store) == [0, 1, 2]
+
+
 async def test_other_brokers_spread_all_though_it_looks_even():
     topics, ownership, store = topics_of(6), Ownership({}), MemoryStore()
     await spread(topics, ownership, 0, 1, 2, store=store)
