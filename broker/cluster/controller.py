@@ -78,7 +78,6 @@ class Controller:
         #: The elected one, as last seen.
         self.elected: Incarnation | None = None
         self._is_controller = False
-        self._has_abdicated = False
         self._dirty: set[UUID] = set()
         self._all_dirty = True
         self._election_due = True
@@ -102,7 +101,6 @@ class Controller:
         """Decides of no partition from now on, not even anew of what it is about to write: all
         brokers stop together, and this one's would go to those that stop next."""
         self._may_be_elected = self._is_controller = False
-        self._has_abdicated = True
 
     # -- what wakes it --------------------------------------------------------------------------
 
@@ -272,7 +270,7 @@ class Controller:
     def _changed(
         self, topic: Topic, latest: Callable[[], Electorate], assignment: Assignment | None
     ) -> Assignment | None:
-        if self._has_abdicated:
+        if not self._may_be_elected:
             return None
         electorate = latest()
         if assignment is None:
@@ -317,7 +315,7 @@ class Controller:
         electorate = Electorate(self._membership.candidates(), self._ownership.leading)
 
         def preferred(assignment: Assignment | None) -> Assignment | None:
-            if assignment is None or self._has_abdicated:
+            if assignment is None or not self._may_be_elected:
                 return None
             return assignment.with_partitions(
                 {n: electorate.elect_preferred(one) for n, one in enumerate(assignment.partitions)}

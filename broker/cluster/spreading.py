@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.cluster.assignment import Assignment, new_assignment
 from broker.cluster.balance import Electorate, spread_each
 from broker.cluster.placing import UNITS_PER_LIST, UNITS_PER_TURN
-from metadata.store import NoNodeError
+from metadata.store import MetadataError, NoNodeError
 from runtime.logs import kv
 from runtime.slices import Slices
 from wire.dataclass import dataclass
@@ -86,9 +85,13 @@ async def spread_if_others(
 
 async def forget_spread(store: MetadataStore) -> None:
     """For a broker that starts alone: others that start with it later look for themselves who has
-    what. MetadataError."""
-    with suppress(NoNodeError):
+    what. Without it the controller gives them what has no leaders, so a full disk ends no start."""
+    try:
         await store.delete(SPREAD_PATH)
+    except NoNodeError:
+        pass
+    except MetadataError as error:
+        logger.warning("spread_not_forgotten", kv(error=error))
 
 
 @dataclass(slots=True, frozen=True)

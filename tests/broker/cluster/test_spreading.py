@@ -177,6 +177,15 @@ async def test_after_one_broker_alone_it_is_looked_who_has_what():
     assert ownership.leaders() == {0: 2, 1: 2}
 
 
+async def test_a_broker_alone_starts_although_nothing_can_be_written(caplog):
+    class Full(MemoryStore):
+        async def delete(self, path, version=-1):
+            raise MetadataUnavailableError(path, "database or disk is full")
+
+    await forget_spread(Full())
+    assert "spread_not_forgotten" in caplog.text
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"brokers":[null]}', b'{"brokers":7}'])
 async def test_a_note_that_cannot_be_read_is_made_anew(data):
     topics, ownership, store = topics_of(4), Ownership({}), MemoryStore()
