@@ -99,6 +99,7 @@ class KafkaServer:
         #: Those that accept nobody now, and of these who do so for the rate.
         self._paused: set[str] = set()
         self._slowed: set[str] = set()
+        self._is_held = False
         self._is_making_room = False
         #: When it was said last that a listener is full.
         self._told: dict[str, float] = {}
@@ -129,6 +130,16 @@ class KafkaServer:
         opened = self._listeners[listener] = self._net.listen(host, port, make)
         self._look_at_room()
         return opened
+
+    def hold(self) -> None:
+        """Who connects waits, from now on and until `accept`, as where there is no room."""
+        self._is_held = True
+        self._look_at_room()
+
+    def accept(self) -> None:
+        """Takes those who wait, and whoever comes."""
+        self._is_held = False
+        self._look_at_room()
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """From now on. As in Kafka those that are beyond the broker's max.connections go; nobody
@@ -245,7 +256,7 @@ class KafkaServer:
         quotas = self.quotas
         for name, listener in self._listeners.items():
             has_slot = quotas.has_slot(name)
-            if has_slot and name not in self._slowed:
+            if has_slot and name not in self._slowed and not self._is_held:
                 if name in self._paused:
                     self._paused.discard(name)
                     listener.resume_accepting()

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -21,7 +22,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
-from harness import figures, paths, servers
+from harness import figures, paths, raw, servers
 from harness.children import children_of, is_gone, wait_for
 from harness.history import Watcher, Writer, check, read_all
 
@@ -290,6 +291,51 @@ def test_who_is_stopped_by_others_too_ends_in_order_and_the_next_start_moves_not
         assert "event=partitions_spread" not in server.log_since_start()
         assert leaders(server, topic) == {0: PARTITIONS}
     assert sum(map(len, read_all(server.bootstrap, topic, PARTITIONS).values())) == 180
+
+
+def told_by(port, over):
+    """Brokers and controller, as often as that can be asked until `over`."""
+    told = []
+    while not over.is_set():
+        try:
+            with raw.Connection(port) as connection:
+                answer = connection.call(raw.METADATA, 1, raw.array())
+        except (OSError, raw.Closed):
+            time.sleep(0.001)
+            continue
+        brokers = []
+        for _ in range(answer.number("i")):
+            brokers.append(answer.number("i"))
+            answer.string()
+            answer.number("i")
+            answer.string()
+        told.append((tuple(brokers), answer.number("i")))
+    return told
+
+
+def test_no_client_is_told_of_no_broker_while_they_start(server):
+    """What librdkafka's admin client, say, believes for a minute."""
+    for _ in range(3):
+        assert server.stop() == 0
+        over, told = threading.Event(), {}
+
+        def ask(index, over=over, told=told):
+            told[index] = told_by(server.port + index, over)
+
+        threads = [threading.Thread(target=ask, args=(index,)) for index in (0, 1)]
+        for thread in threads:
+            thread.start()
+        try:
+            server.restart(2)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        for index, answers_ in told.items():
+            assert answers_, index
+            assert all(index in brokers for brokers, _ in answers_), set(answers_)
+            assert all(controller in brokers for brokers, controller in answers_), set(answers_)
+    assert server.stop() == 0
 
 
 def secured_settings(server, *, between_brokers):

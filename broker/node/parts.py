@@ -112,11 +112,18 @@ class BrokerParts:
 
     async def serve(self, stack: AsyncExitStack) -> tuple[str, int]:
         """Opens the listeners, and only then tells the other brokers; the last one's address. What
-        `stack` is left with is the first thing to be done at a stop. OSError, ConfigError."""
+        `stack` is left with is the first thing to be done at a stop. OSError, ConfigError.
+
+        Nobody is accepted before this broker knows itself among those that live: a client that came
+        then would be told of no broker, and librdkafka's admin client asks no other for a minute.
+        """
+        if self.member is None or not isinstance(self.view, BrokersView):
+            return self.listen()
+        self.server.hold()
         address = self.listen()
-        if self.member is not None and isinstance(self.view, BrokersView):
-            await self.member.join(self.view, self.place)
-            stack.push_async_callback(self.member.leave, self.logs)
+        await self.member.join(self.view, self.place)
+        self.server.accept()
+        stack.push_async_callback(self.member.leave, self.logs)
         return address
 
     def listen(self) -> tuple[str, int]:

@@ -1,9 +1,12 @@
-"""A broker whole, at a clean stop: what is done first, and what is not waited for."""
+"""A broker whole, at its start and a clean stop: what is done first, and what is not waited for."""
+
+from types import SimpleNamespace
 
 import trio
 
 from broker.log.partition import State
-from wire.kafka.messages import CreateTopicsRequest
+from broker.node.member import ClusterMember
+from wire.kafka.messages import CreateTopicsRequest, MetadataRequest
 from wire.kafka.messages.topics import CreatableTopic
 
 WAIT_SECONDS = 60
@@ -71,3 +74,33 @@ async def test_others_have_the_partitions_before_anything_is_stopped(start, wait
     await wait_until(lambda: len(led(two)) == PARTITIONS, WAIT_SECONDS)
     two.scope.cancel()
     await two.stopped.wait()
+
+
+async def test_who_connects_early_is_told_of_the_broker(start, connect, nursery, monkeypatch):
+    """Its answer waits until the broker is registered; who comes later is answered at once."""
+    join, addresses, may_join = ClusterMember.join, [], trio.Event()
+
+    async def join_late(self, view, place):
+        addresses.extend((each.host, each.port) for _, each in view.endpoints.items())
+        await may_join.wait()
+        await join(self, view, place)
+
+    monkeypatch.setattr(ClusterMember, "join", join_late)
+    nursery.start_soon(start, 7)
+    with trio.fail_after(WAIT_SECONDS):
+        while not addresses:
+            await trio.sleep(0.01)
+    client = await connect(SimpleNamespace(address=addresses[0]))
+    await client.send(MetadataRequest(topics=[]))
+    early = []
+    with trio.move_on_after(0.3):
+        early.append(await client.receive())
+    may_join.set()
+    assert not early
+    answer = await client.receive()
+    assert [broker.node_id for broker in answer.brokers] == [7]
+    assert answer.controller_id == 7
+    later = await (await connect(SimpleNamespace(address=addresses[0]))).call(
+        MetadataRequest(topics=[])
+    )
+    assert [broker.node_id for broker in later.brokers] == [7]
