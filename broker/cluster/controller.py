@@ -161,11 +161,12 @@ class Controller:
                 await self._resign()
 
     async def _elect(self) -> None:
-        """Only a registered broker stands. MetadataError: it is to be called again."""
+        """Only a broker that knows itself stands, also after it has lost its session: it would give
+        away what it leads itself. MetadataError: it is to be called again."""
         self._election_due = False
         was_controller = self._is_controller
         unknown: MetadataUnknownOutcomeError | None = None
-        if self._may_be_elected and self._membership.is_registered:
+        if self._may_be_elected and self._membership.knows_itself:
             # Who has it is read in any case.
             try:
                 await self._store.create(

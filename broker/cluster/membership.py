@@ -195,6 +195,11 @@ class Membership:
         return self.registered_count > 0
 
     @property
+    def knows_itself(self) -> bool:
+        """Whether it is registered in this session, and sees itself among those that live."""
+        return self._stored is not None and self.is_alive(self.incarnation)
+
+    @property
     def is_told(self) -> bool:
         """Whether metadata has what this broker says of itself."""
         return self._stored is self._own
@@ -257,7 +262,7 @@ class Membership:
                     try:
                         await self._keep_registered()
                         await self._look(nursery)
-                        if self._stored is not None and self.is_alive(self.incarnation):
+                        if self.knows_itself:
                             self._registered.set()
                     except MetadataError as error:
                         logger.warning("brokers_not_read", kv(error=error))

@@ -500,6 +500,33 @@ async def test_a_lost_session_is_followed_by_a_registration_of_the_same_life(wor
     assert sum(broker.controller.is_controller for broker in brokers) == 1
 
 
+async def test_who_lost_its_registration_does_not_stand_before_it_has_it_again(
+    world, autojump_clock, monkeypatch
+):
+    """It would rule without itself, and give away what it leads."""
+    brokers = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await brokers[0].catalog.create("t", 4, {}, 2)
+    await settle()
+    before, may_register = world.owners(topic), trio.Event()
+    try_register = Membership._try_register
+
+    async def late(membership, own):
+        await may_register.wait()
+        return await try_register(membership, own)
+
+    monkeypatch.setattr(Membership, "_try_register", late)
+    for broker in brokers:
+        broker.store.expire_session()
+    await settle()
+    with pytest.raises(NoNodeError):
+        await brokers[0].store.get(CONTROLLER_PATH)
+    assert world.owners(topic) == before
+    may_register.set()
+    await settle()
+    assert sum(broker.controller.is_controller for broker in brokers) == 1
+
+
 async def test_metadata_that_is_away_changes_nothing(world, autojump_clock):
     brokers = [await world.start(n) for n in (1, 2)]
     await settle()
