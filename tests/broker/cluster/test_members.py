@@ -359,6 +359,43 @@ async def test_a_dead_brokers_partitions_move_and_come_back_when_asked(world, au
     assert back.ownership.assigned_epoch(topic.id, back.leads(topic)[0]) == 2
 
 
+async def test_only_who_rules_moves_leaders_back(world, autojump_clock):
+    """Several at once would decide of the same partitions, each by what it knows."""
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    moving = []
+    for broker in brokers:
+
+        async def elect_preferred(broker=broker):
+            moving.append(broker.node_id)
+
+        broker.controller.elect_preferred = elect_preferred
+        broker.rebalance_seconds = 60
+    await settle(125)
+    assert moving in ([1], [1, 1])
+    await brokers[0].kill()
+    await settle()
+    (ruler,) = [broker.node_id for broker in brokers[1:] if broker.controller.is_controller]
+    moving.clear()
+    await settle(125)
+    assert set(moving) == {ruler}
+
+
+async def test_every_broker_hears_who_is_elected(world, autojump_clock):
+    brokers = [await world.start(n) for n in (1, 2, 3)]
+    await settle()
+    heard = {broker.node_id: [] for broker in brokers}
+    for broker in brokers:
+        controller, each = broker.controller, heard[broker.node_id]
+        controller.subscribe(
+            lambda controller=controller, each=each: each.append(controller.elected)
+        )
+    await brokers[0].kill()
+    await settle()
+    (ruler,) = [broker for broker in brokers[1:] if broker.controller.is_controller]
+    assert heard[2][-1] == heard[3][-1] == ruler.incarnation
+
+
 async def test_very_many_topics_are_told_of_a_broker_in_slices(world, autojump_clock, monkeypatch):
     """Each costs some microseconds, and a broker may lead 10,000 topics."""
     monkeypatch.setattr(assigned_module, "TOPICS_PER_TURN", 2)
@@ -525,6 +562,31 @@ async def test_who_lost_its_registration_does_not_stand_before_it_has_it_again(
     may_register.set()
     await settle()
     assert sum(broker.controller.is_controller for broker in brokers) == 1
+
+
+async def test_who_does_not_see_itself_yet_does_not_stand(
+    world, nursery, autojump_clock, monkeypatch
+):
+    look, may_look = Membership._look, trio.Event()
+
+    async def look_late(membership, among):
+        if membership.is_registered:
+            await may_look.wait()
+        await look(membership, among)
+
+    monkeypatch.setattr(Membership, "_look", look_late)
+    broker = Broker(world, 1)
+    nursery.start_soon(broker.run)
+    await settle()
+    assert broker.membership.is_registered
+    broker.controller._wake_all()
+    await settle()
+    with pytest.raises(NoNodeError):
+        await broker.store.get(CONTROLLER_PATH)
+    may_look.set()
+    await settle()
+    assert broker.controller.is_controller
+    broker.scope.cancel()
 
 
 async def test_metadata_that_is_away_changes_nothing(world, autojump_clock):
