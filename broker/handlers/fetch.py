@@ -39,32 +39,25 @@ nothing. No preferred read replica is ever named.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from broker.api import Abandonable, Api, Reply, Request, Steps, in_slices
 from broker.authorization import AclOperation, ResourceType
+from broker.handlers.fetch_cold import cold_bytes_max, read_cold
+from broker.handlers.fetch_look import Collected, fill, freed, is_committed, listed
 from broker.handlers.fetch_room import READ_BYTES_SHIFT, FetchRoom
 from broker.handlers.fetch_wait import WaitingFetch, Wakes
-from broker.handlers.fetch_watch import (
-    PARTITION_UNITS,
-    Collected,
-    Watching,
-    available_bytes,
-    freed,
-    is_committed,
-)
+from broker.handlers.fetch_watch import PARTITION_UNITS, Watching
 from broker.log.partition import State
 from broker.log.read.partition_reader import ENTRY_UNITS, ReadResult
 from broker.log.settings import READ_ENTRIES_MAX
 from wire.kafka.api_keys import ApiKey
 from wire.kafka.errors import ErrorCode, KafkaError
 from wire.kafka.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -79,15 +72,12 @@ if TYPE_CHECKING:
 
     from broker.api import Account
     from broker.fetch_sessions import FetchContext, FetchSessions, Wanted
-    from broker.handlers.fetch_watch import Cold
     from broker.log.manager import LogManager
     from broker.log.partition import PartitionLog
-    from broker.log.transactions.aborted_index import AbortedTransaction as Aborted
     from broker.rights import Rights
     from broker.unsent import UnsentAnswers
     from runtime.timers import Timers
     from runtime.turn import Turn
-    from wire.buffers import Buffers
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +92,6 @@ PARTITIONS_AT_ONCE = 100
 #: Of these, a look that costs more is gone on with by a task, others in between; in units of
 #: `Steps`. Where nothing is found it never costs so much.
 AT_ONCE_UNITS = 2_500
-#: Aborted transactions that are put into an answer in one step.
-LISTED_PER_STEP = 1_000
 #: A read that finds something, beside its bytes and its entries.
 READ_UNITS = 25
 #: Entries that a look reads, beside `READ_ENTRIES_MAX`, for each of its partitions: a batch may be
@@ -118,22 +106,8 @@ MISFIT_UNITS = 200
 #: Who is given no more goes ahead of those that wait to be read, as short answers go ahead of long
 #: ones when they are sent.
 SHORT_BYTES, SHORT_ENTRIES = 48 << 10, 25
-#: Cold partitions that one answer may have, and that are read at a time for it.
-COLD_READS_MAX = 1_000
-COLD_READS_AT_ONCE = 16
-#: What cold records keep in memory may be so many times their size.
-PINNED_SHARE_MAX = 4
 FetchResult = FetchResponse | Reply | Abandonable
 T = TypeVar("T")
-
-
-def _unpinned(parts: Buffers) -> Buffers:
-    """The same, copied if it is a small part of the memory that it would keep: of an entry of many
-    batches one may fit, and a fetch reads from very many cold partitions."""
-    views = [part for part in parts if isinstance(part, memoryview)]
-    kept_bytes = sum({id(view.obj): memoryview(view.obj).nbytes for view in views}.values())
-    is_small = sum(map(len, parts)) * PINNED_SHARE_MAX < kept_bytes
-    return [b"".join(parts)] if is_small else parts
 
 
 class FetchHandler:
@@ -340,10 +314,10 @@ class FetchHandler:
             if got is None:
                 collected.cold.append((wanted, data, log))
             else:
-                self._count(collected, wanted, end_offset, got)
+                collected.count(wanted, end_offset, got)
                 if collected.is_cut and bytes_max is not None:
                     break
-            self._fill(data, log, got)
+            fill(data, log, got)
             if data.aborted_transactions:
                 yield len(data.aborted_transactions)
             if got is not None:
@@ -374,26 +348,9 @@ class FetchHandler:
                 )
             if epoch < last_epoch or end < wanted.request.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
-                self._fill(data, log, None)
+                fill(data, log, None)
                 return False
         return True
-
-    @staticmethod
-    def _count(collected: Collected, wanted: Wanted, end_offset: int, got: ReadResult) -> None:
-        collected.size_bytes += got.size_bytes
-        collected.is_cut |= got.next_offset < end_offset
-        collected.available_bytes += available_bytes(
-            wanted.request, got.size_bytes, got.next_offset, end_offset
-        )
-        collected.reads.append(got)
-
-    @staticmethod
-    def _fill(data: PartitionData, log: PartitionLog, got: ReadResult | None) -> None:
-        data.high_watermark = log.high_watermark
-        data.last_stable_offset = log.last_stable_offset
-        data.log_start_offset = log.log_start_offset
-        if got is not None and got.parts:
-            data.records = got.parts
 
     async def _fetch_in_task(
         self,
@@ -468,8 +425,9 @@ class FetchHandler:
         if is_loading or not collected.cold or self._is_enough_now(body, collected):
             response = await in_slices(self.response(context, collected))
         else:
-            async with self.room.for_cold(self._cold_bytes_max(body, collected)):
-                await self._read_cold(body, collected)
+            bytes_max = min(body.max_bytes, self.fetch_bytes_max)
+            async with self.room.for_cold(cold_bytes_max(collected, bytes_max)):
+                await read_cold(collected, bytes_max, committed=is_committed(body))
                 response = await in_slices(self.response(context, collected))
         await in_slices(collected.let_go())
         return response
@@ -503,72 +461,6 @@ class FetchHandler:
             return None
         log = collected.cold[0][2]
         return log if log.state is State.LOADING else None
-
-    def _cold_bytes_max(self, body: FetchRequest, collected: Collected) -> int:
-        """What `_read_cold` reads at the most, but for a first batch that is longer."""
-        wanted = sum(cold[0].request.partition_max_bytes for cold in collected.cold)
-        left = min(body.max_bytes, self.fetch_bytes_max) - collected.size_bytes
-        return max(min(wanted, left), 0)
-
-    async def _read_cold(self, body: FetchRequest, collected: Collected) -> None:
-        """The first of what is cold, and those behind it for which there is room whatever they
-        have: each after the other, a consumer of thousands would wait for as many fetches."""
-        bytes_max = min(body.max_bytes, self.fetch_bytes_max)
-        first = collected.cold[0]
-        size_max = min(first[0].request.partition_max_bytes, bytes_max - collected.size_bytes)
-        # Of the first the first batch goes whatever its size.
-        await self._read_one(body, collected, first, max(size_max, 0), at_least_one=True)
-        limit = bytes_max - collected.size_bytes
-        waiting: deque[tuple[Cold, int]] = deque()
-        for cold in islice(collected.cold, 1, COLD_READS_MAX):
-            if limit <= 0:
-                break
-            wanted, _, log = cold
-            if log.state is not State.ONLINE:
-                continue
-            size_max = min(wanted.request.partition_max_bytes, limit)
-            there = min(size_max, log.reader.read_bytes_max(wanted.request.fetch_offset))
-            if there > 0:
-                limit -= there
-                waiting.append((cold, there))
-
-        async def read_some() -> None:
-            while waiting:
-                cold, size_max = waiting.popleft()
-                await self._read_one(body, collected, cold, size_max, at_least_one=False)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(min(len(waiting), COLD_READS_AT_ONCE)):
-                nursery.start_soon(read_some)
-
-    async def _read_one(
-        self,
-        body: FetchRequest,
-        collected: Collected,
-        cold: Cold,
-        size_max: int,
-        *,
-        at_least_one: bool,
-    ) -> None:
-        wanted, data, log = cold
-        offset, committed = wanted.request.fetch_offset, is_committed(body)
-        try:
-            end_offset = log.readable_end(committed=committed)
-            if committed:
-                got, aborted = await log.reader.read_committed(
-                    offset, size_max, at_least_one=at_least_one
-                )
-                data.aborted_transactions = await in_slices(_listing(aborted))
-            else:
-                got = await log.reader.read(offset, size_max, at_least_one=at_least_one)
-        except KafkaError as error:
-            data.error_code = int(error.code)
-            collected.failed = True
-            return
-        self._count(collected, wanted, end_offset, got)
-        self._fill(data, log, got)
-        if got is not None and got.parts:
-            data.records = _unpinned(got.parts)
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -666,7 +558,7 @@ def _read_hot(
         aborted = log.transactions.aborted.find_nowait(offset, got.next_offset)
         if aborted is None:
             return None
-        data.aborted_transactions = _listed(aborted)
+        data.aborted_transactions = listed(aborted)
     return got
 
 
@@ -684,19 +576,6 @@ def _refused(wanted: Wanted) -> tuple[Wanted, PartitionData]:
     data.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     data.aborted_transactions = []  # as Kafka, whatever is read
     return wanted, data
-
-
-def _listed(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in aborted]
-
-
-def _listing(aborted: Sequence[Aborted]) -> Steps[list[AbortedTransaction]]:
-    """The same of very many."""
-    listed: list[AbortedTransaction] = []
-    for start in range(0, len(aborted), LISTED_PER_STEP):
-        listed += _listed(aborted[start : start + LISTED_PER_STEP])
-        yield LISTED_PER_STEP
-    return listed
 
 
 def _is_loading(collected: Collected) -> bool:

@@ -15,7 +15,8 @@ from broker.handlers.fetch_watch import Fetches, Watched
 if TYPE_CHECKING:
     from broker.api import Steps
     from broker.fetch_sessions import FetchContext
-    from broker.handlers.fetch_watch import Collected, Part
+    from broker.handlers.fetch_look import Collected
+    from broker.handlers.fetch_watch import Part
     from runtime.timers import Timer, Timers
     from runtime.turn import Turn
     from wire.kafka.messages.fetch import FetchRequest, FetchResponse

@@ -14,24 +14,25 @@ Owner: the event loop's thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from broker.api import FREED_PER_TURN, STEP_UNITS, Steps, in_slices
+from broker.api import Steps, in_slices
+from broker.handlers.fetch_look import available_bytes, is_committed
 from broker.log.partition import State
 from broker.log.read.partition_reader import ENTRY_UNITS
-from wire.dataclass import dataclass
 from wire.kafka.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.fetch_sessions import Wanted
+    from broker.handlers.fetch_look import Collected
     from broker.log.partition import PartitionLog
     from broker.log.read.partition_reader import ReadResult
     from runtime.turn import Turn
-    from wire.kafka.messages.fetch import FetchPartition, FetchRequest, PartitionData
+    from wire.kafka.messages.fetch import FetchRequest
 
 #: What one partition costs, in units of `Steps`.
 PARTITION_UNITS = 12
@@ -40,50 +41,6 @@ WATCH_UNITS = 6
 UNWATCH_UNITS = 3
 #: So often a request may name a partition, and have each counted by itself when that moves.
 NAMED_FEW = 16
-
-
-#: A partition of which nothing can be read without waiting, and its part of the answer.
-Cold = tuple["Wanted", "PartitionData", "PartitionLog"]
-
-
-@dataclass(slots=True)
-class Collected:
-    """One look at all partitions of a fetch."""
-
-    data: list[tuple[Wanted, PartitionData]]
-    size_bytes: int
-    #: What is there to be read, each partition up to its limit; not less than `size_bytes`.
-    available_bytes: int
-    failed: bool  # some partition answered with an error: do not wait
-    #: What cannot be read without waiting.
-    cold: list[Cold]
-    #: Of each in `data`, if none is cold and none failed.
-    reads: list[ReadResult]
-    #: Of some partition there is more than was read.
-    is_cut: bool
-
-    @classmethod
-    def nothing(cls) -> Collected:
-        return cls([], 0, 0, False, [], [], False)
-
-    def let_go(self) -> Steps[None]:
-        """Frees what was collected, of many partitions in slices."""
-        self.cold.clear()
-        yield from freed(self.reads)
-        yield from freed(self.data)
-
-
-def freed(elements: list[Any]) -> Steps[None]:
-    """Empties a list whose elements nobody else may have."""
-    while len(elements) > FREED_PER_TURN:
-        del elements[-FREED_PER_TURN:]
-        yield STEP_UNITS
-    elements.clear()
-
-
-def is_committed(body: FetchRequest) -> bool:
-    """Whether the client reads committed records only."""
-    return body.isolation_level != 0
 
 
 class _ColdError(Exception):
@@ -134,15 +91,6 @@ class _Count:
         """Whether a look at all partitions may find less of this one: a batch that is above the
         limit comes only if it is the first of all."""
         return self.size_bytes > size_max or (self.is_cut and not self.size_bytes)
-
-
-def available_bytes(
-    request: FetchPartition, size_bytes: int, next_offset: int, end_offset: int
-) -> int:
-    """What counts for min_bytes: of a partition whose batches did not all fit, its limit."""
-    if next_offset < end_offset:
-        return max(size_bytes, request.partition_max_bytes)
-    return size_bytes
 
 
 class Part:

@@ -198,7 +198,7 @@ COORDINATOR_RULES = (
         "readers are not told what is aborted",
         (
             Patch(
-                "broker.handlers.fetch",
+                "broker.handlers.fetch_look",
                 "    return [AbortedTransaction(each.producer_id, each.first_offset) for each in"
                 " aborted]",
                 "    return []",

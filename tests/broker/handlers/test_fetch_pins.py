@@ -1,6 +1,7 @@
 """What a Fetch of cold partitions holds in memory."""
 
-from broker.handlers.fetch import FetchHandler
+from broker.handlers import fetch
+from broker.handlers.fetch_cold import read_cold
 from broker.log.partition import State
 
 
@@ -24,10 +25,9 @@ async def test_cold_reads_hold_no_more_than_the_fetch_may_have(
     logs = server.parts["LogManager"]
     await wait_until(lambda: all(log.state is State.ONLINE for log in logs.all()))
     held = []
-    read_cold = FetchHandler._read_cold
 
-    async def read(self, body, collected):
-        await read_cold(self, body, collected)
+    async def read(collected, bytes_max, *, committed):
+        await read_cold(collected, bytes_max, committed=committed)
         seen = {}
         for _, data in collected.data:
             for part in data.records:
@@ -35,7 +35,7 @@ async def test_cold_reads_hold_no_more_than_the_fetch_may_have(
                 seen[id(memory)] = len(memory)
         held.append((sum(seen.values()), collected.size_bytes, len(seen)))
 
-    monkeypatch.setattr(FetchHandler, "_read_cold", read)
+    monkeypatch.setattr(fetch, "read_cold", read)
     max_bytes = 1 << 20
     body = requests.fetch(
         *(("t", number, 0) for number in range(count)), max_wait_ms=10_000, max_bytes=max_bytes

@@ -77,16 +77,16 @@ async def test_what_is_read_from_disk_for_many_is_bounded(
     client = await server.connect()
     log_state = server.parts["LogManager"].get
     await wait_until(lambda: log_state("t", 0).state is State.ONLINE)
-    reading, most, read_cold = 0, 0, fetch.FetchHandler._read_cold
+    reading, most, read_cold = 0, 0, fetch.read_cold
 
-    async def counted(handler, body, collected):
+    async def counted(collected, bytes_max, *, committed):
         nonlocal reading, most
         reading += 1
         most = max(most, reading)
-        await read_cold(handler, body, collected)
+        await read_cold(collected, bytes_max, committed=committed)
         reading -= 1
 
-    monkeypatch.setattr(fetch.FetchHandler, "_read_cold", counted)
+    monkeypatch.setattr(fetch, "read_cold", counted)
     others = [await server.connect() for _ in range(CLIENTS)]
     sizes = []
 

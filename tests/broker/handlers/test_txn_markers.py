@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from broker.handlers import fetch
+from broker.handlers import fetch_cold
 from broker.handlers.produce import PARTITIONS_PER_STEP
 from broker.handlers.txn_markers import (
     MARKERS_PER_TURN,
@@ -144,7 +144,7 @@ async def test_aborted_transactions_are_listed_by_first_offset(served, requests,
 
 async def test_so_are_those_that_are_looked_for_in_slices(served, requests, batch, monkeypatch):
     monkeypatch.setattr(aborted_list, "NOWAIT_ROWS", 0)
-    monkeypatch.setattr(fetch, "LISTED_PER_STEP", 2)
+    monkeypatch.setattr(fetch_cold, "LISTED_PER_STEP", 2)
     for pid in (9, 8, 7):
         assert await send(served, requests, ("t", 0, batch([b"x"], pid=pid))) == [0]
     for pid in (7, 9, 8):

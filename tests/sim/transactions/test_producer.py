@@ -3,7 +3,7 @@ delays; and that the judges find what is broken on purpose."""
 
 import pytest
 
-from broker.handlers import fetch as fetching
+from broker.handlers import fetch, fetch_cold
 from broker.transactions import coordinator, end_txn, transitions, txn_core, types
 from broker.transactions.shard import TxnShard
 from sim.plan import Fault
@@ -75,7 +75,8 @@ def test_epochs_that_run_out(monkeypatch):
 
 
 def test_readers_that_are_not_told_what_is_aborted(monkeypatch):
-    monkeypatch.setattr(fetching, "_listed", lambda _aborted: [])
+    for room in (fetch, fetch_cold):
+        monkeypatch.setattr(room, "listed", lambda _aborted: [])
     broken(run_seed(1, plan=[LATER], shape=SHAPE), "dirty", "shown")
 
 
