@@ -99,7 +99,7 @@ class KafkaServer:
         #: Those that accept nobody now, and of these who do so for the rate.
         self._paused: set[str] = set()
         self._slowed: set[str] = set()
-        self._is_held = False
+        self._is_open = True
         self._is_making_room = False
         #: When it was said last that a listener is full.
         self._told: dict[str, float] = {}
@@ -131,15 +131,14 @@ class KafkaServer:
         self._look_at_room()
         return opened
 
-    def hold(self) -> None:
-        """Who connects waits, from now on and until `accept`, as where there is no room."""
-        self._is_held = True
-        self._look_at_room()
+    def turn_away(self) -> None:
+        """Closes each connection that comes, until `accept`: as if nobody listened yet, so that a
+        client goes on to another broker. It may take long, and who waited would not."""
+        self._is_open = False
 
     def accept(self) -> None:
-        """Takes those who wait, and whoever comes."""
-        self._is_held = False
-        self._look_at_room()
+        """Serves whoever comes from now on."""
+        self._is_open = True
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """From now on. As in Kafka those that are beyond the broker's max.connections go; nobody
@@ -191,6 +190,9 @@ class KafkaServer:
     def _admit(self, connection: KafkaConnection) -> bool:
         """Counts it, or closes it where there are too many: before it takes a place among those who
         shake hands or log in, which is somebody else's."""
+        if not self._is_open:
+            connection.refuse()
+            return False
         host = connection.info.peer_host
         self._slow_down(connection.info.listener)
         if self._rates is not None and self._rates.is_for_addresses:
@@ -256,7 +258,7 @@ class KafkaServer:
         quotas = self.quotas
         for name, listener in self._listeners.items():
             has_slot = quotas.has_slot(name)
-            if has_slot and name not in self._slowed and not self._is_held:
+            if has_slot and name not in self._slowed:
                 if name in self._paused:
                     self._paused.discard(name)
                     listener.resume_accepting()

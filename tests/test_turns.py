@@ -206,3 +206,12 @@ def test_both_kinds_of_pieces_are_looked_at(monkeypatch, spoiled):
     monkeypatch.setattr(turns.time, "thread_time", clock)
     assert turns.is_steady() is (spoiled is None)
     assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off():
+    gc.disable()
+    try:
+        turns.is_steady()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -93,6 +93,14 @@ class Controller:
     def is_controller(self) -> bool:
         return self._is_controller
 
+    @property
+    def _may_decide(self) -> bool:
+        """Whether it stands for election, and decides if it is elected: not while it does not know
+        itself, or it would give away what it leads. It may be elected then, by a request that
+        waited for a new session, and stays so when its registration is deleted by hand; all is
+        looked at again once it is registered."""
+        return self._may_be_elected and self._membership.knows_itself
+
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener()` after each look at who is elected."""
         self._listeners.append(listener)
@@ -143,7 +151,7 @@ class Controller:
                     try:
                         if self._election_due:
                             await self._elect()
-                        if self._is_controller:
+                        if self._is_controller and self._may_decide:
                             await self._rule()
                     except MetadataError as error:
                         logger.warning("controller_waits", kv(error=error))
@@ -161,12 +169,11 @@ class Controller:
                 await self._resign()
 
     async def _elect(self) -> None:
-        """Only a broker that knows itself stands, also after it has lost its session: it would give
-        away what it leads itself. MetadataError: it is to be called again."""
+        """MetadataError: it is to be called again."""
         self._election_due = False
         was_controller = self._is_controller
         unknown: MetadataUnknownOutcomeError | None = None
-        if self._may_be_elected and self._membership.knows_itself:
+        if self._may_decide:
             # Who has it is read in any case.
             try:
                 await self._store.create(
@@ -271,7 +278,7 @@ class Controller:
     def _changed(
         self, topic: Topic, latest: Callable[[], Electorate], assignment: Assignment | None
     ) -> Assignment | None:
-        if not self._may_be_elected:
+        if not self._may_decide:
             return None
         electorate = latest()
         if assignment is None:
@@ -316,7 +323,7 @@ class Controller:
         electorate = Electorate(self._membership.candidates(), self._ownership.leading)
 
         def preferred(assignment: Assignment | None) -> Assignment | None:
-            if assignment is None or not self._may_be_elected:
+            if assignment is None or not self._may_decide:
                 return None
             return assignment.with_partitions(
                 {n: electorate.elect_preferred(one) for n, one in enumerate(assignment.partitions)}

@@ -196,8 +196,10 @@ class Membership:
 
     @property
     def knows_itself(self) -> bool:
-        """Whether it is registered in this session, and sees itself among those that live."""
-        return self._stored is not None and self.is_alive(self.incarnation)
+        """Whether it is registered in this session, and has seen itself among those that live since:
+        what it knew before is of another session."""
+        has_looked = self._told_count == self.registered_count
+        return self._stored is not None and has_looked and self.is_alive(self.incarnation)
 
     @property
     def is_told(self) -> bool:

@@ -114,12 +114,12 @@ class BrokerParts:
         """Opens the listeners, and only then tells the other brokers; the last one's address. What
         `stack` is left with is the first thing to be done at a stop. OSError, ConfigError.
 
-        Nobody is accepted before this broker knows itself among those that live: a client that came
-        then would be told of no broker, and librdkafka's admin client asks no other for a minute.
+        Nobody is served before this broker knows itself among those that live: a client would be
+        told of no broker, and librdkafka's admin client asks no other for a minute.
         """
         if self.member is None or not isinstance(self.view, BrokersView):
             return self.listen()
-        self.server.hold()
+        self.server.turn_away()
         address = self.listen()
         await self.member.join(self.view, self.place)
         self.server.accept()

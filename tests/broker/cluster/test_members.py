@@ -3,6 +3,7 @@
 Sessions end, replies are lost, brokers die, leave and come back, under a clock that jumps.
 """
 
+import itertools
 import random
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -564,6 +565,101 @@ async def test_who_lost_its_registration_does_not_stand_before_it_has_it_again(
     assert sum(broker.controller.is_controller for broker in brokers) == 1
 
 
+@pytest.mark.parametrize("lost", ["registration", "session"])
+async def test_a_controller_that_is_not_registered_gives_nothing_away(
+    world, autojump_clock, monkeypatch, lost
+):
+    """Its registration was deleted by hand; or its request to be elected waited for a new session,
+    which has come before it has registered again."""
+    one, two = [await world.start(n) for n in (1, 2)]
+    await settle()
+    topic = await one.catalog.create("t", 4, {}, 2)
+    await settle()
+    before, may_register = world.owners(topic), trio.Event()
+    try_register = Membership._try_register
+
+    async def late(membership, own):
+        if membership is one.membership:
+            await may_register.wait()
+        return await try_register(membership, own)
+
+    monkeypatch.setattr(Membership, "_try_register", late)
+    monkeypatch.setattr(two.controller, "_may_be_elected", False)
+    if lost == "session":
+        one.store.expire_session()
+        await one.store.create(CONTROLLER_PATH, one.controller._document(), ephemeral=True)
+    else:
+        await two.store.delete(f"{BROKERS_PATH}/1")
+    await settle()
+    assert one.controller.is_controller
+    assert not one.membership.knows_itself
+    assert [leaders(broker, topic) for broker in (one, two)] == [[n for (n,) in before]] * 2
+    may_register.set()
+    await settle()
+    assert one.controller.is_controller
+    assert world.owners(topic) == before
+
+
+def leaders(broker, topic):
+    """By partition, as it knows them."""
+    return [one.leader for one in broker.ownership.get(topic.id).partitions]
+
+
+async def test_who_has_a_new_session_does_not_decide_by_what_it_knew_before(
+    world, autojump_clock, monkeypatch
+):
+    """Broker 3 came while it was cut off: it would take what that one leads."""
+    one, two = [await world.start(n) for n in (1, 2)]
+    await settle()
+    look, may_look = Membership._look, trio.Event()
+
+    async def late(membership, among):
+        if membership is one.membership:
+            if membership.registered_count == 1:
+                raise MetadataUnavailableError(BROKERS_PATH, "away")
+            await may_look.wait()
+        await look(membership, among)
+
+    monkeypatch.setattr(Membership, "_look", late)
+    one.store.is_away = True
+    one.store.end_session()
+    await settle()
+    assert two.controller.is_controller
+    three = await world.start(3)
+    topic = await three.catalog.create("t", 6, {}, 2)
+    await settle()
+    assert set(leaders(two, topic)) == {2, 3}
+    for other in (two, three):
+        monkeypatch.setattr(other.controller, "_may_be_elected", False)
+    one.store.is_away = False
+    one.store.tell_expired()
+    await settle()
+    assert one.membership.registered_count == 2
+    assert sorted(one.membership.live) == [1, 2], "what it knew before"
+    await two.store.delete(CONTROLLER_PATH)
+    one.controller._wake_all()
+    await settle()
+    assert not one.controller.is_controller
+    may_look.set()
+    await settle()
+    assert one.controller.is_controller
+    assert set(leaders(two, topic)) == {2, 3}
+
+
+async def test_whose_registration_is_replaced_does_not_know_itself(world, autojump_clock):
+    one = await world.start(1)
+    await settle()
+    assert one.membership.knows_itself
+    node = await one.store.get(f"{BROKERS_PATH}/1")
+    another = Registration(Incarnation(1, "f" * 32), one.listeners).to_bytes()
+    await one.store.put(f"{BROKERS_PATH}/1", another, node.version)
+    await settle()
+    assert not one.membership.knows_itself
+    await one.store.delete(f"{BROKERS_PATH}/1")
+    await settle()
+    assert one.membership.knows_itself
+
+
 async def test_who_does_not_see_itself_yet_does_not_stand(
     world, nursery, autojump_clock, monkeypatch
 ):
@@ -941,7 +1037,8 @@ async def test_whatever_happens_it_converges(nursery, autojump_clock, seed, monk
     topics = []
     for n in (1, 2, 3):
         await world.start(n)
-    for _ in range(40):
+    acts = itertools.count(1)
+    while next(acts) <= 40 or not world.judge.lost_count:  # replies are to be lost
         for broker in world.brokers.values():
             broker.store.loss = 0.2
         await one_act(world, topics)
@@ -962,4 +1059,3 @@ async def test_whatever_happens_it_converges(nursery, autojump_clock, seed, monk
         assert counted == {n: world.brokers[n].ownership.led_count for n in live}
     for topic in brokers[0].catalog.all():
         assert all(len(owners) == 1 for owners in world.owners(topic)), topic.name
-    assert world.judge.lost_count, "replies were to be lost"
