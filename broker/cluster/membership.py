@@ -196,8 +196,8 @@ class Membership:
 
     @property
     def knows_itself(self) -> bool:
-        """Whether it is registered in this session, and has seen itself among the living since: what
-        it knew before is of another session."""
+        """Whether it is registered in this session, and has seen itself among the living since:
+        what it knew before is of another session."""
         has_looked = self._told_count == self.registered_count
         return self._stored is not None and has_looked and self.is_alive(self.incarnation)
 
