@@ -3,6 +3,7 @@ other's over. Real clients, real processes, SIGKILL and SIGSTOP. Figures are clo
 
 import collections
 import json
+import subprocess
 import threading
 import time
 
@@ -16,8 +17,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from harness import figures, servers, tools
-from harness.brokers import BrokerCluster, wait_for
+from harness import figures, raw, servers, tools
+from harness.brokers import Broker, BrokerCluster, wait_for
 from harness.history import Watcher, Writer, check, read_all
 from harness.zookeeper import ZooKeeper
 
@@ -245,6 +246,34 @@ def test_a_killed_broker_that_is_started_at_once_does_not_wait_for_its_session(
     assert all_leaders(cluster.broker(1), topic) == before
     start_with_session(cluster, victim, SESSION_MS)
     figures.add(f"broker SIGKILL and start: up in {took:.1f} s, longest stall {stall:.1f} s")
+
+
+def test_a_start_that_waits_long_keeps_no_client(cluster, admin, scratch):
+    """Its node.id is another's. Who asks it goes on to a broker that serves, and is not kept in a
+    queue for the minute until it gives up."""
+    live = cluster.broker(1)
+    double = Broker(scratch / "broker-double", 1, cluster.storage.uri, dict(live.settings))
+    double.settings["listeners"] = f"PLAINTEXT://{double.bootstrap}"
+    double.directory.mkdir()
+    process = subprocess.Popen(
+        double.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        for line in process.stdout:
+            if "event=waiting_for_node_id" in line:
+                break
+        began = time.monotonic()
+        for _ in range(20):
+            with raw.Connection(double.port) as connection, pytest.raises(raw.Closed):
+                connection.call(raw.API_VERSIONS, 0, b"")
+        assert time.monotonic() - began < 10
+        client = AdminClient({"bootstrap.servers": f"{double.bootstrap},{live.bootstrap}"})
+        assert sorted(client.list_topics(timeout=20).brokers) == [1, 2, 3]
+        assert process.poll() is None, "it waits still"
+    finally:
+        process.kill()
+        process.communicate()
+    assert live_ids(live) == [1, 2, 3]
 
 
 @pytest.mark.long
