@@ -99,7 +99,7 @@ async def _read_one(
 
 
 def _listing(aborted: Sequence[Aborted]) -> Steps[list[AbortedTransaction]]:
-    """The same of very many."""
+    """As `listed`, of very many, in slices."""
     found: list[AbortedTransaction] = []
     for start in range(0, len(aborted), LISTED_PER_STEP):
         found += listed(aborted[start : start + LISTED_PER_STEP])
