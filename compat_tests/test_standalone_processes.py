@@ -293,9 +293,8 @@ def test_who_is_stopped_by_others_too_ends_in_order_and_the_next_start_moves_not
     assert sum(map(len, read_all(server.bootstrap, topic, PARTITIONS).values())) == 180
 
 
-def told_by(port, over):
-    """Brokers and controller, as often as that can be asked until `over`."""
-    told = []
+def ask_until(over, port, told):
+    """Adds brokers and controller to `told`, as often as that can be asked until `over`."""
     while not over.is_set():
         try:
             with raw.Connection(port) as connection:
@@ -310,29 +309,28 @@ def told_by(port, over):
             answer.number("i")
             answer.string()
         told.append((tuple(brokers), answer.number("i")))
-    return told
 
 
 def test_no_client_is_told_of_no_broker_while_they_start(server):
     """What librdkafka's admin client, say, believes for a minute."""
     for _ in range(3):
         assert server.stop() == 0
-        over, told = threading.Event(), {}
-
-        def ask(index, over=over, told=told):
-            told[index] = told_by(server.port + index, over)
-
-        threads = [threading.Thread(target=ask, args=(index,)) for index in (0, 1)]
+        over, told = threading.Event(), {0: [], 1: []}
+        threads = [
+            threading.Thread(target=ask_until, args=(over, server.port + index, answers_))
+            for index, answers_ in told.items()
+        ]
         for thread in threads:
             thread.start()
         try:
             server.restart(2)
+            # The main process is ready when the other is registered, which serves a moment later.
+            wait_for(lambda told=told: all(told.values()), 60, "one of them answers nobody")
         finally:
             over.set()
             for thread in threads:
                 thread.join()
         for index, answers_ in told.items():
-            assert answers_, index
             assert all(index in brokers for brokers, _ in answers_), set(answers_)
             assert all(controller in brokers for brokers, controller in answers_), set(answers_)
     assert server.stop() == 0
