@@ -157,6 +157,9 @@ class LibrdkafkaWriting(TopicWorkload):
     def record_count(self) -> int:
         return len(self.writer.acked)
 
+    def state(self) -> str:
+        return self.writer.state()
+
     def finish(self) -> None:
         unanswered = self.writer.finish()
         if unanswered:

@@ -226,8 +226,11 @@ class Run:
         while not all(work.is_writing() for work in self.workloads):
             self._look_after_processes()
             if time.monotonic() - started > timeout_s:
-                silent = [work.name for work in self.workloads if not work.is_writing()]
-                self.report.wrong.append(f"{silent}: no acks within {timeout_s:.0f} s {when}")
+                silent = [work for work in self.workloads if not work.is_writing()]
+                names = [work.name for work in silent]
+                self.report.wrong.append(f"{names}: no acks within {timeout_s:.0f} s {when}")
+                for work in silent:
+                    self.say(f"{work.name}: {work.state()}")
                 return
             time.sleep(0.05)
 

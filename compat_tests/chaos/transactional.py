@@ -137,7 +137,10 @@ class Worker(threading.Thread):
             raise KafkaException(found.error)
         offset = max(found.offset, 0)
         if offset < self.committed:
-            self.wrong.append(f"{self.name}: committed is {offset}, and was {self.committed}")
+            when = time.strftime("%H:%M:%S", time.gmtime())
+            self.wrong.append(
+                f"{self.name}: committed is {offset}, and was {self.committed}, at {when}"
+            )
         self.committed = offset
         self.consumer.assign([TopicPartition(SOURCE, self.partition, offset)])
 

@@ -103,6 +103,10 @@ class Workload(ABC):
     def look_after(self, struck: Sequence[object], say) -> None:  # noqa: B027 - not all need it
         """Called again and again; `struck`: what a fault has hold of."""
 
+    def state(self) -> str:
+        """For whoever looks for the cause of a silence: what its client says of itself."""
+        return ""
+
     def is_writing(self) -> bool:
         """All of it, just now."""
         now = time.monotonic()

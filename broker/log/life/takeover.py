@@ -33,6 +33,7 @@ from broker.log.append.entry_format import (
 from broker.log.append.producer_state import STEP_PRODUCERS, ProducerState
 from broker.log.life.document import read_chain, write_chain
 from broker.log.life.ledger_info import NO_TIMESTAMP, TIMESTAMP_MAX, known_minimum
+from broker.log.read.closed_ledger import open_closed
 from broker.log.read.offset_index import OffsetIndex
 from broker.log.read.scan import BATCHES_PER_TURN, ScannedFact, scan
 from broker.log.read.segment import Segment
@@ -247,15 +248,13 @@ async def _load_producers(
     while start > 0:
         info = chain.ledgers[start - 1]
         if info.snapshot_entry is not None:
-            reader = await ledgers.open_ledger(info.ledger_id, recover=False)
+            reader = await open_closed(ledgers, info)
             if await _restore(reader, info.snapshot_entry, producers):
                 await _replay(reader, info.snapshot_entry + 1, producers, now_ms)
                 break
         start -= 1
     for info in chain.ledgers[start:count]:
-        await _replay(
-            await ledgers.open_ledger(info.ledger_id, recover=False), 0, producers, now_ms
-        )
+        await _replay(await open_closed(ledgers, info), 0, producers, now_ms)
 
 
 async def _restore(reader: LedgerReader, entry_id: int, producers: ProducerState) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.log.append.entry_format import HEADER_SIZE
 from broker.log.life.ledger_info import known_minimum
 from broker.log.read.batch_walk import NO_END, Collected, collect
+from broker.log.read.closed_ledger import open_closed
 from broker.log.read.offset_index import INTERVAL_BYTES, IndexFormatError, OffsetIndex
 from broker.log.read.scan import build_index, scan
 from broker.log.settings import READ_ENTRIES_MAX
@@ -107,9 +108,9 @@ class Segment:
         )
 
     async def open(self) -> LedgerReader:
-        """LedgerError if it cannot be read."""
+        """LedgerError if it cannot be read, or not to the end that the chain has."""
         if self.reader is None:
-            self.reader = await self._ledgers.open_ledger(self.info.ledger_id, recover=False)
+            self.reader = await open_closed(self._ledgers, self.info)
         return self.reader
 
     async def prepare(self) -> None:

@@ -6,8 +6,10 @@ import trio
 from broker.coordinator.loading import load_records
 from broker.log.append.entry_format import KIND_BATCHES, pack_header
 from broker.log.life.swap import SwapOutcome
+from broker.log.partition import State
 from broker.log.read.batch_walk import collect
 from broker.log.settings import LogSettings
+from ledger.client import LedgerClient
 from tests.broker.log.test_partition import World, batch, records_of
 from tests.broker.log.thinning import swap_of
 from wire.kafka.errors import ErrorCode, KafkaError
@@ -75,6 +77,49 @@ async def test_fetch_from_every_offset_gives_suffix(world):
                     assert got.next_offset > position
                     position = got.next_offset
                 assert found == [number for number in sorted(kept) if number >= offset]
+
+
+def look_back(monkeypatch, ledger_id, last_add_confirmed):
+    """Whoever is asked for the ledger's metadata has not heard yet that it is closed."""
+    open_ledger = LedgerClient.open_ledger
+
+    async def behind(self, asked, **options):
+        reader = await open_ledger(self, asked, **options)
+        if asked == ledger_id:
+            reader.last_add_confirmed = last_add_confirmed
+        return reader
+
+    monkeypatch.setattr(LedgerClient, "open_ledger", behind)
+
+
+@pytest.mark.parametrize("known", [-1, 0, 1])
+async def test_an_end_that_is_not_known_is_no_hole(world, monkeypatch, known):
+    for number in range(3):
+        await closed(world, b"%d" % number)
+    await cold(world)
+    look_back(monkeypatch, world.log.chain.ledgers[1].ledger_id, known)
+    with pytest.raises(KafkaError, match="the chain knows of 3") as caught:
+        await world.log.read(1, 1 << 20)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    got = records_of(await world.log.read(1, 1 << 20))
+    assert next(iter(got)) == (1, b"1" + VALUE)
+
+
+@pytest.mark.parametrize("known", [-1, 0, 1])
+async def test_no_take_over_goes_by_such_an_end(world, monkeypatch, known):
+    """It would lack what producers have sent, and take a retry for news."""
+    sent = {"producer_id": 7, "producer_epoch": 0}
+    for number in range(2):
+        await closed(world, b"%d" % number, base_sequence=number, **sent)
+    look_back(monkeypatch, world.log.chain.ledgers[-1].ledger_id, known)
+    with pytest.raises(AssertionError):
+        await world.restart()
+    assert world.log.state is State.OFFLINE
+    monkeypatch.undo()
+    await world.open()
+    again = await world.append(b"1" + VALUE, base_sequence=1, **sent)
+    assert (again.base_offset, world.log.next_offset) == (1, 2)
 
 
 @pytest.mark.parametrize("is_cold", [True, False])
