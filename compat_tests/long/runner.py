@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ CLOSING_CHARACTERS_MAX = 1000
 PAGES = (":(exclude)docs", ":(exclude,glob)**/*.md")
 #: What a part has after each signal to end by itself.
 GRACE_SECONDS = 30.0
+#: Names the folder for what a part wants to be looked at after it.
+LOGS = "QUIRE_CHAOS_LOGS"
 LOOK_SECONDS = 0.05
 
 
@@ -163,16 +166,18 @@ def begun(part: Part, directory: Path, commit: str = "") -> Outcome:
 def run(
     part: Part, directory: Path, commit: str = "", grace_seconds: float = GRACE_SECONDS
 ) -> Outcome:
-    """Its output goes to a file in `directory`. KeyboardInterrupt and SystemExit end it, too."""
+    """Its output goes to a file in `directory`, and logs of its servers, of a chaos run, into a
+    folder beside it. KeyboardInterrupt and SystemExit end it, too."""
     directory.mkdir(parents=True, exist_ok=True)
     outcome = begun(part, directory, commit)
     log = Path(outcome.log)
+    shutil.rmtree(directory / part.name, ignore_errors=True)
     start = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             (*GUARD, *part.command),
             cwd=part.directory,
-            env={**os.environ, **part.environment},
+            env={**os.environ, LOGS: str(directory / part.name), **part.environment},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -55,6 +55,14 @@ def test_what_has_passed_is_left_out(parts, tmp_path, capsys):
     assert runs(tmp_path)[-1] == "third"
 
 
+def test_a_part_has_a_folder_for_its_logs(tmp_path):
+    keeps = "import os; os.mkdir(os.environ['QUIRE_CHAOS_LOGS'])"
+    part = Part("keeps", (sys.executable, "-c", keeps), 60, {}, tmp_path)
+    for _ in range(2):  # what the last run kept is gone
+        assert run(part, tmp_path / "logs").result == "passed"
+    assert (tmp_path / "logs" / "keeps").is_dir()
+
+
 def test_another_code_begins_anew(parts, tmp_path):
     state = State(tmp_path, "abc")
     state.keep(run(parts[0], state.directory))
