@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
@@ -264,6 +265,14 @@ def test_what_cannot_be_is_refused(tmp_path):
     assert (code, "there is no port 65536" in told) == (2, True), told
 
 
+def terminate_until_gone(pid):
+    """Also while the process ends, when nobody waits for signals any more."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, signal.SIGTERM)
+            time.sleep(0.001)
+
+
 def test_who_is_stopped_by_others_too_ends_in_order_and_the_next_start_moves_nothing(server, topic):
     """A service manager sends SIGTERM to each process of a service, and the first one to its own.
     A broker that is to be given nothing looks uneven, and is an operator's wish."""
@@ -281,9 +290,11 @@ def test_who_is_stopped_by_others_too_ends_in_order_and_the_next_start_moves_not
             producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
         assert producer.flush(60) == 0
         before = len(server.log_since_start())
-        for pid in server.child_pids().values():
-            os.kill(pid, signal.SIGTERM)
+        (pid,) = server.child_pids().values()
+        others = threading.Thread(target=terminate_until_gone, args=(pid,))
+        others.start()
         assert server.stop() == 0
+        others.join()
         log = server.log_since_start()[before:]
         codes = re.findall(r"event=broker_(?:stopped|died) broker=broker-1 .*code=(-?\d+)", log)
         assert codes == ["0"], log

@@ -60,6 +60,11 @@ def run_role(role: Role, *, parent_pid: int | None = None) -> None:
 
 
 async def _serve(role: Role, has_parent: bool) -> None:
+    if has_parent:
+        # What the receiver puts back at its end: the parent's SIGTERM beside somebody else's may
+        # come when this process is about to end, and is not to make that another end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             stop = nursery.cancel_scope.cancel
