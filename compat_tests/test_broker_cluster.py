@@ -2,6 +2,7 @@
 other's over. Real clients, real processes, SIGKILL and SIGSTOP. Figures are closing lines."""
 
 import collections
+import contextlib
 import json
 import subprocess
 import threading
@@ -21,6 +22,8 @@ from harness import figures, raw, servers, tools
 from harness.brokers import Broker, BrokerCluster, wait_for
 from harness.history import Watcher, Writer, check, read_all
 from harness.zookeeper import ZooKeeper
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 pytestmark = [
     pytest.mark.skipif(servers.target() != "quire", reason="about our own processes"),
@@ -30,6 +33,8 @@ pytestmark = [
 PARTITIONS = 6
 #: Nobody who was only slow is to be taken for one that is gone.
 SESSION_MS = 10_000
+#: How long there is no registration: several refreshes of metadata of `Writer`.
+WITHOUT_SECONDS = 5
 #: For who is to be back before it ends, on a machine that has other things to do.
 LONG_SESSION_MS = 60_000
 
@@ -395,6 +400,47 @@ def test_zookeeper_away_and_back(cluster, admin, topic):
     wait_for(lambda: can_create(admin, f"{topic}-after"), 60, "no topic can be made")
     stall = load.finish()
     figures.add(f"ZooKeeper frozen past the sessions: acked {load.count}, stall {stall:.1f} s")
+
+
+@contextlib.contextmanager
+def without_registrations(cluster):
+    """Deleted as soon as a broker has made them again."""
+    over, deleted = threading.Event(), collections.Counter()
+
+    def delete_all(store):
+        while not over.is_set():
+            for broker in cluster.brokers:
+                with contextlib.suppress(NoNodeError):
+                    store.delete(f"/quire/brokers/{broker.node_id}")
+                    deleted[broker.node_id] += 1
+            time.sleep(0.002)
+
+    store = KazooClient(cluster.zookeeper.hosts)
+    store.start(60)
+    thread = threading.Thread(target=delete_all, args=(store,))
+    thread.start()
+    try:
+        yield deleted
+    finally:
+        over.set()
+        thread.join()
+        store.stop()
+        store.close()
+
+
+def test_clients_outlive_the_end_of_all_registrations(cluster, admin, topic):
+    """As after ZooKeeper stood still: librdkafka asks nobody more that was told of no broker."""
+    create(admin, topic)
+    load = Load(cluster, topic).start()
+    with without_registrations(cluster) as deleted:
+        until = time.monotonic() + WITHOUT_SECONDS
+        while time.monotonic() < until:
+            for broker in cluster.brokers:
+                assert live_ids(broker), f"broker {broker.node_id} tells of no broker"
+    assert min(deleted[broker.node_id] for broker in cluster.brokers) > 1, deleted
+    cluster.wait_until_all_run()
+    load.wait_for_more(100)
+    load.finish()
 
 
 def can_create(admin, topic):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from runtime.receive import FrameReceiver, ReceiveChunks
+from sim.history import Violation
 from wire.kafka.headers import decode_response, encode_request
 from wire.kafka.messages import MetadataRequest, MetadataResponse
 from wire.kafka.messages.metadata import MetadataRequestTopic
@@ -233,6 +234,8 @@ class KafkaClient:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
         request.allow_auto_topic_creation = False
         got = await self.ask_any(request, MetadataResponse)
+        if not got.brokers:
+            raise Violation("no brokers", f"{topic}: librdkafka would ask nobody ever again")
         addresses = {each.node_id: (each.host, each.port) for each in got.brokers}
         for found in got.topics:
             for each in found.partitions:

@@ -10,6 +10,7 @@ from metadata.faulty import StoreFaults
 from runtime.sim_network import NetFaults
 from sim import preset
 from sim.append_crash import AppendCrash
+from sim.asker import ask_for
 from sim.damage import Damage
 from sim.marker_cut import MarkerCut
 from sim.names import TXN_TOPIC
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ENTRY_LOG_HEADER_BYTES = 1024
 #: How far apart nodes hear that the metadata are back.
 AWAY_SPREAD_SECONDS = 0.6
+#: How long brokers are asked who is there, from the last one's hearing of it on.
+ASKED_SECONDS = 0.2
 #: Until a bookie's session is over, it counts as lost, and its ledgers were repaired.
 ABSENCE_SECONDS_MIN = preset.SESSION_TIMEOUT_SECONDS + 6.0
 #: What a call of the metadata takes when nothing is wrong.
@@ -413,6 +416,7 @@ class Faults:
                 if not store.is_dead:
                     world.trace.count("sessions lost")
                     store.end_session()
+            ask_for(world, f"asker-{fault.number}", spread + ASKED_SECONDS)
 
         world.later(back, end_sessions)
         for store in stores:

@@ -73,7 +73,11 @@ class BrokersView:
 
     def brokers(self, listener: str) -> Sequence[BrokerEndpoint]:
         found = (self._endpoint(node_id, listener) for node_id in self.broker_ids())
-        return [endpoint for endpoint in found if endpoint is not None]
+        endpoints = [endpoint for endpoint in found if endpoint is not None]
+        # All registrations end together if ZooKeeper stands still for longer than sessions last.
+        # librdkafka (2.16) forgets all brokers by an answer without any, and never asks again.
+        own = None if endpoints else self.endpoints.get(listener)
+        return endpoints if own is None else [own]
 
     def _endpoint(self, node_id: int, listener: str) -> BrokerEndpoint | None:
         registration = self._membership.live.get(node_id)

@@ -69,7 +69,7 @@ class ClusterView(Protocol):
         """Ids of the live brokers, ascending."""
 
     def brokers(self, listener: str) -> Sequence[BrokerEndpoint]:
-        """The live brokers that have such a listener, by id."""
+        """The live brokers that have such a listener, by id; this one if there are none."""
 
     @property
     def copies_max(self) -> int:

@@ -7,7 +7,8 @@
   LEADER_NOT_AVAILABLE, so that a client that comes right after a start needs no retry;
 - leader epochs are always known (KIP-320); that of a partition which another broker
   leads is the assigned one, and never above what its leader says;
-- a leader that is not registered is none: LEADER_NOT_AVAILABLE, leader -1;
+- a leader that is not registered is none: LEADER_NOT_AVAILABLE, leader -1; where nobody is
+  registered the one that answers is named;
 - of all topics those that the client may describe; one that it names and may not describe is
   TOPIC_AUTHORIZATION_FAILED, there or not, without an id, and by id without a name. A missing topic
   is created for who may describe and create it. Without an authorizer everybody may, and the

@@ -207,4 +207,16 @@ BROKER_RULES = (
         ),
         ("tests/ledger/test_replication.py",),
     ),
+    Mutation(
+        "told-of-no-broker",
+        "a client is told of no broker while none is registered",
+        (
+            Patch(
+                "broker.cluster.cluster_view",
+                "None if endpoints else self.endpoints.get(listener)",
+                "None",
+            ),
+        ),
+        ("tests/broker/cluster/test_members.py::test_no_client_is_told_of_no_broker",),
+    ),
 )

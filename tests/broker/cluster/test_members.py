@@ -883,6 +883,23 @@ async def test_a_deleted_registration_comes_back(world, autojump_clock):
     assert list(brokers[1].view.broker_ids()) == [1, 2]
 
 
+async def test_no_client_is_told_of_no_broker(world, nursery, autojump_clock):
+    """librdkafka would forget all of them, and ask nobody again."""
+    one = Broker(world, 1, rack="a")
+    await nursery.start(partial(one.run, register=False))
+    assert list(one.view.broker_ids()) == []
+    (told,) = one.view.brokers("PLAINTEXT")
+    assert told == one.view.endpoints.get("PLAINTEXT")
+    assert told.node_id == one.view.controller_id == 1
+    assert one.view.brokers("OTHER") == []
+    two = await world.start(2)
+    await settle()
+    assert [each.node_id for each in one.view.brokers("PLAINTEXT")] == [2]
+    assert one.view.controller_id == 2
+    await two.stop()
+    one.scope.cancel()
+
+
 async def test_nothing_is_assigned_before_it_is_registered(world, autojump_clock):
     first = await world.start(1)
     await settle()
