@@ -1,8 +1,8 @@
 """Running one role as a process: signals, the «ready» line, the exit code.
 
-Exit codes: 0 after a clean stop (SIGINT or SIGTERM), 1 after a fatal error (the log says which),
-2 for a wrong setting (stderr says which). A second signal ends the process at once; not one that
-has a parent, which sends it a SIGTERM when it stops, as whoever stops both may have done before.
+Exit codes: 0 after a clean stop (SIGINT, SIGTERM or SIGHUP), 1 after a fatal error (the log says
+which), 2 for a wrong setting (stderr says which). A second signal ends the process at once; not one
+that has a parent, which sends it a SIGTERM when it stops, as whoever stops both may have done.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import signal
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import click
 import trio
 
 from quire import python_build
+from quire.stop_signals import end_at_next, taken_signals
 from runtime.config import ConfigError, PropertiesError
 from runtime.descriptors import raise_limit
 from runtime.logs import kv
@@ -25,7 +25,9 @@ from runtime.processes import die_with_parent, wait_for_end_of_input
 from runtime.young_objects import YoungObjects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
+
+    from quire.stop_signals import StopSignals
 
 logger = logging.getLogger("quire")
 
@@ -60,16 +62,12 @@ def run_role(role: Role, *, parent_pid: int | None = None) -> None:
 
 
 async def _serve(role: Role, has_parent: bool) -> None:
-    if has_parent:
-        # What the receiver puts back at its end: the parent's SIGTERM beside somebody else's may
-        # come when this process is about to end, and is not to make that another end.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    # The parent's SIGTERM beside somebody else's may come when this process is about to end, and
+    # is not to make that another end.
+    with taken_signals(keep=has_parent) as signals:
         async with trio.open_nursery() as nursery:
             stop = nursery.cancel_scope.cancel
-            second = signal.SIG_IGN if has_parent else signal.SIG_DFL
-            nursery.start_soon(_stop_on_signal, aiter(signals), stop, second)
+            nursery.start_soon(_stop_on_signal, signals, stop, has_parent)
             if has_parent:
                 nursery.start_soon(_stop_at_end_of_input, stop)
             host, port = await nursery.start(_run_to_end, role, stop)
@@ -105,14 +103,11 @@ async def _run_to_end(
     stop()  # the watch for signals must not outlive the role
 
 
-async def _stop_on_signal(
-    signals: AsyncIterator[int], stop: Callable[[], None], second: signal.Handlers
-) -> None:
-    number = await anext(signals)
-    logger.info("stopping", kv(signal=signal.Signals(number).name))
-    # The receiver ends with the clean stop; until then a second signal has this effect.
-    signal.signal(signal.SIGINT, second)
-    signal.signal(signal.SIGTERM, second)
+async def _stop_on_signal(signals: StopSignals, stop: Callable[[], None], has_parent: bool) -> None:
+    first = await signals.wait()
+    logger.info("stopping", kv(signal=first.name))
+    if not has_parent:
+        end_at_next()
     stop()
 
 
