@@ -313,8 +313,8 @@ class Checkpointer:
 
     async def _steps(self) -> None:
         self._index.mend()
-        if self._replayed is not None:
-            await self._finish_replay(self._replayed)
+        if self._settle is not None:
+            await self._finish_replay(self._settle)
         if self._cache.flushing is None:
             self._swap()
         generation, barrier = self._cache.flushing, self._barrier
@@ -470,11 +470,10 @@ class Checkpointer:
         self._replayed = active if flushing is None or active.entry_count else flushing
         self._settle = settle
 
-    async def _finish_replay(self, last: Generation) -> None:
+    async def _finish_replay(self, settle: Callable[[], Awaitable[None]]) -> None:
         self._journal.pump()
         await self._wait_durable(self._journal.cut())
-        flushed: Generation | None = None
-        while flushed is not last:
+        while self._replayed is not None:
             if self._cache.flushing is None:
                 self._cache.swap()
             flushed = self._cache.flushing
@@ -482,9 +481,10 @@ class Checkpointer:
             await self._flush(flushed)
             self._cache.flushed()
             self._barrier = None
-        assert self._settle is not None
-        await self._settle()
-        self._replayed = self._settle = None
+            if flushed is self._replayed:
+                self._replayed = None  # not again, should there be no space to settle
+        await settle()
+        self._settle = None
 
     async def store_ledgers(self, deletions: Sequence[Collection[int]]) -> bool:
         """The table's changes and the deletions, in portions, durable in the index; whether there

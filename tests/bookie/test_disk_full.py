@@ -1,6 +1,7 @@
 """Disks that fill up and recover: read-only and back, nothing acknowledged is lost, no mark passes
 what is not flushed."""
 
+import errno
 import random
 
 import pytest
@@ -9,6 +10,8 @@ import trio
 from bookie.space.disk_usage import DiskState
 from bookie.start import ledger_directory
 from bookie.storage.checkpoint import read_checkpoint
+from bookie.storage.entry_logs import EntryLogs
+from bookie.storage.flush import Flusher
 from bookie.storage.index import MemoryIndex
 from wire.bookkeeper.status import (
     FLAG_DO_FENCING,
@@ -379,6 +382,44 @@ async def test_a_start_on_a_full_disk_serves_what_it_has(
         await bookie.flush()
         assert not bookie.is_read_only
         await check_all(bookie, 1, expected)
+
+
+@pytest.mark.parametrize("full_count", [1, 2, 4])
+async def test_a_start_that_finds_no_space_to_settle_does_so_later(
+    machine, adds_class, entry_bytes, autojump_clock, monkeypatch, full_count
+):
+    """What was replayed found room, and the maps of the logs that a crash left did not."""
+    async with machine.running_until_crash() as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(8):
+            adds.add(1, entry_id, bytes(200))
+            await adds.wait(entry_id + 1)
+            if entry_id == 3:
+                await bookie.flush()
+    left, flush_count = full_count, 0
+    complete, flush = EntryLogs.complete, Flusher.flush
+
+    async def complete_later(logs, log, end, ledgers):
+        nonlocal left
+        if left:
+            left -= 1
+            raise OSError(errno.ENOSPC, "no space", log.path)
+        await complete(logs, log, end, ledgers)
+
+    async def counted(flusher, generation):
+        nonlocal flush_count
+        flush_count += 1
+        assert flush_count < 20, "it flushes empty generations for ever"
+        await flush(flusher, generation)
+
+    monkeypatch.setattr(EntryLogs, "complete", complete_later)
+    monkeypatch.setattr(Flusher, "flush", counted)
+    async with machine.running() as bookie:
+        assert bookie.is_read_only == (full_count > 1)
+        await trio.sleep(2 * full_count)
+        assert not left
+        assert not bookie.is_read_only
+        await check_all(bookie, 1, [entry_bytes(1, i, bytes(200)) for i in range(8)])
 
 
 class FullIndex(MemoryIndex):
