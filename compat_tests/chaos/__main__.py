@@ -8,12 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from compat_tests.long.runner import LOGS
+
 from . import network
 from .run import Run
 from .world import Options
-
-#: As compat_tests/long has it.
-KEPT = "QUIRE_CHAOS_LOGS"
 
 
 def parse(arguments: list[str]) -> Options:
@@ -34,8 +33,8 @@ def parse(arguments: list[str]) -> Options:
                         help="collect what is missing for so long; 60 as it is")  # fmt: skip
     parser.add_argument("--believe", action="store_true",
                         help="bookies collect without asking ZooKeeper to catch up")  # fmt: skip
-    parser.add_argument("--keep", default=os.environ.get(KEPT, ""),
-                        help=f"where to put logs that stay after the run (${KEPT})")  # fmt: skip
+    parser.add_argument("--keep", default=os.environ.get(LOGS, ""),
+                        help=f"where to put logs that stay after the run (${LOGS})")  # fmt: skip
     parser.add_argument("--fault", action="append", default=[], metavar="NAME",
                         help="this one, then the next of them; not --minutes of any")  # fmt: skip
     parser.add_argument("--recovery", action="store_true", help="autorecovery with --fault, too")

@@ -296,3 +296,17 @@ async def test_metadata_that_change_during_a_striped_read(timed, autojump_clock,
     while len(got) < 20:
         got += await reader.read(len(got), count_max=16, size_max=SIZE)
     assert got == payloads(20)
+
+
+async def test_metadata_that_are_older_say_nothing(timed, autojump_clock):
+    writer = await timed.create(3, 2, 2)
+    before = await timed.client.manager.read(writer.ledger_id)
+    await append(writer, 5)
+    await writer.close()
+    reader = await timed.client.open_ledger(writer.ledger_id, recover=False)
+    assert before.version < reader._version
+    for version in (before.version, reader._version):
+        reader.set_metadata(replace(before, version=version))
+        assert reader.metadata.is_closed
+        assert reader.last_add_confirmed == 4
+    assert await reader.read(0, count_max=9, size_max=9 * SIZE) == payloads(5)

@@ -21,6 +21,7 @@ from broker.log.append.entry_format import (
     parse_header,
 )
 from broker.log.compact.steps import CompactionError
+from broker.log.read.closed_ledger import open_closed
 from broker.log.read.scan import scan
 from ledger.errors import LedgerError
 from wire.kafka.errors import WireError
@@ -147,7 +148,7 @@ async def read_final_snapshot(ledgers: LedgerClient, info: LedgerInfo) -> list[m
     describes an earlier state. LedgerError, CompactionError."""
     if info.snapshot_entry is None:
         return []
-    reader = await ledgers.open_ledger(info.ledger_id, recover=False, is_cached=False)
+    reader = await open_closed(ledgers, info, is_cached=False)
     return await read_snapshot(reader, info.snapshot_entry, info.end_offset)
 
 

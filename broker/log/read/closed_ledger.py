@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from ledger.reader import LedgerReader
 
 
-async def open_closed(ledgers: LedgerClient, info: LedgerInfo) -> LedgerReader:
+async def open_closed(
+    ledgers: LedgerClient, info: LedgerInfo, *, is_cached: bool = True
+) -> LedgerReader:
     """As `LedgerClient.open_ledger`. LedgerError; LedgerReadError if its end is not the chain's."""
-    reader = await ledgers.open_ledger(info.ledger_id, recover=False)
+    reader = await ledgers.open_ledger(info.ledger_id, recover=False, is_cached=is_cached)
     known = reader.last_add_confirmed + 1
     if not info.is_open and known != info.entry_count:
         told = f"it has {known} entries, and the chain knows of {info.entry_count}"

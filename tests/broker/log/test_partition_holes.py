@@ -92,7 +92,7 @@ def look_back(monkeypatch, ledger_id, last_add_confirmed):
     monkeypatch.setattr(LedgerClient, "open_ledger", behind)
 
 
-@pytest.mark.parametrize("known", [-1, 0, 1])
+@pytest.mark.parametrize("known", [-1, 0, 1, 3])
 async def test_an_end_that_is_not_known_is_no_hole(world, monkeypatch, known):
     for number in range(3):
         await closed(world, b"%d" % number)
@@ -120,6 +120,33 @@ async def test_no_take_over_goes_by_such_an_end(world, monkeypatch, known):
     await world.open()
     again = await world.append(b"1" + VALUE, base_sequence=1, **sent)
     assert (again.base_offset, world.log.next_offset) == (1, 2)
+
+
+@pytest.mark.parametrize(("crash_count", "snapshot_entry"), [(1, None), (2, 0)])
+@pytest.mark.parametrize("known", [-1, 0])
+async def test_nor_where_a_recovery_closed_the_ledger(
+    world, monkeypatch, known, crash_count, snapshot_entry
+):
+    """So that it has no snapshot, or begins with one: what follows is replayed."""
+    sent = {"producer_id": 7, "producer_epoch": 0}
+    world.config.segment_bytes = 1 << 20
+    count = 0
+    for _ in range(crash_count):
+        for _ in range(2):
+            await world.append(b"%d" % count, base_sequence=count, **sent)
+            count += 1
+        await world.crash()
+    info = world.log.chain.ledgers[-1]
+    assert not info.is_open
+    assert info.snapshot_entry == snapshot_entry
+    look_back(monkeypatch, info.ledger_id, known)
+    with pytest.raises(AssertionError):
+        await world.crash()
+    assert world.log.state is State.OFFLINE
+    monkeypatch.undo()
+    await world.open()
+    again = await world.append(b"last", base_sequence=count - 1, **sent)
+    assert (again.base_offset, world.log.next_offset) == (count - 1, count)
 
 
 @pytest.mark.parametrize("is_cold", [True, False])

@@ -10,6 +10,7 @@ from broker.log.compact.source import CHUNK_BYTES, Source, read_final_snapshot
 from broker.log.compact.steps import CompactionError
 from broker.log.compact.throttle import Throttle
 from broker.log.read.scan import SCAN_BYTES, scan
+from ledger.errors import LedgerReadError
 
 
 def unlimited():
@@ -92,6 +93,17 @@ async def test_final_snapshots_only(autojump_clock, shop):
     assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=None))
     assert not await read_final_snapshot(ledgers, replace(info, last_offset=info.last_offset + 1))
     assert not await read_final_snapshot(ledgers, replace(info, snapshot_entry=info.index_entry))
+
+
+async def test_a_snapshot_behind_an_end_that_is_not_known_is_not_passed_over(autojump_clock, shop):
+    """The compacted ledger would have none, and what producers send again is refused for good."""
+    await shop.open()
+    await shop.put((b"a", b"1"), base_sequence=0, producer_id=7, producer_epoch=0)
+    await shop.roll()
+    [info] = shop.log.chain.ledgers
+    longer = replace(info, entry_count=info.entry_count + 1, snapshot_entry=info.entry_count)
+    with pytest.raises(LedgerReadError, match=f"the chain knows of {info.entry_count + 1}"):
+        await read_final_snapshot(shop.broker.ledgers, longer)
 
 
 async def test_a_large_batch_is_put_together_in_turns(autojump_clock, shop):
