@@ -19,6 +19,9 @@ be left, with nothing alive in them.
 Nothing of this touches the journal's mark, and a flush can go on at any step: what a flush writes
 to the index goes to its own logs, and step 3 compares and sets between two awaits.
 
+A log with nothing alive in it goes once the index is synced: that it is dead may be known from a
+step 3 which found no space to come to its end.
+
 A damaged record that is alive keeps its log as it is; so does one that cannot be read. No space
 ends the compaction without harm: what was copied is thrown away.
 
@@ -396,6 +399,11 @@ class EntryLogCompactor:
                     self._check_running()
                     await self._switch(target)
                 self._check_running()
+        elif self._copied:
+            # Nothing in them is alive by what the index says now. A switch that found no space may
+            # have told it so, and power that fails would take that back.
+            await self._disk.run(self._index.sync)
+            self._check_running()
         await self._remove_copied()
 
     async def _switch(self, target: _Target) -> None:

@@ -218,11 +218,15 @@ class Checkpointer:
         the checkpoint's log would take them for lost: the checkpoint names another one before."""
         log = self._writer.current
         assert log is not None
-        log.forget(ledger_ids)
-        for adopted in self._logs.adopted.values():
-            if adopted.ledgers is not None:
-                adopted.forget(ledger_ids)
-        await self._move_mark(self._checkpoint.mark)
+        named = [log, *(each for each in self._logs.adopted.values() if each.ledgers is not None)]
+        taken = [each.taken(ledger_ids) for each in named]
+        try:
+            await self._move_mark(self._checkpoint.mark)
+        except OSError:
+            # Without space for that, the last one names them there: the logs are not dead.
+            for each, ledgers in zip(named, taken, strict=True):
+                each.give_back(ledgers)
+            raise
         await self._logs.drop_ledgers(ledger_ids)
         await self._logs.close_removed_later()
 

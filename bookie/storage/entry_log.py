@@ -134,3 +134,15 @@ class EntryLog:
             gone += self._ledgers.pop(ledger_id, 0)
         if self._live_bytes is not None:
             self._live_bytes -= gone
+
+    def taken(self, ledger_ids: Iterable[int]) -> dict[int, int]:
+        """As `forget`; what it had of them, for `give_back`."""
+        assert self._ledgers is not None
+        taken = {each: self._ledgers[each] for each in ledger_ids if each in self._ledgers}
+        self.forget(taken)
+        return taken
+
+    def give_back(self, ledgers: dict[int, int]) -> None:
+        """They are not forgotten yet. Does nothing if they are in the map by now."""
+        if self._ledgers is not None:
+            self.ledgers = self._ledgers | ledgers

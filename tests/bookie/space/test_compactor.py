@@ -6,8 +6,10 @@ from math import inf
 import pytest
 import trio
 
+from bookie.space.compactor import EntryLogCompactor
 from bookie.space.gc_config import GcConfig
 from bookie.storage.entry_logs import EntryLogs
+from bookie.storage.index import MemoryIndex
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -435,6 +437,40 @@ async def test_a_crash_while_the_index_is_told(
 
 def spoil_header(machine, name, offset=10):
     machine.disk.flip_bit(f"{LEDGERS}/{name}", offset)
+
+
+async def test_what_moved_in_memory_only_keeps_the_log_that_it_came_from(
+    machine, adds_class, entry_bytes, monkeypatch
+):
+    """The index finds no space for the moves of a second log. The next compaction gets no further
+    than the first one, of which nothing is alive by what is in memory; then power fails."""
+    put, told = MemoryIndex.put, []
+
+    def put_once(index, ledger_id, entry_ids, locations):
+        told.append(ledger_id)
+        if len(told) > 1:
+            raise OSError(errno.ENOSPC, "the index is full")
+        put(index, ledger_id, entry_ids, locations)
+
+    def lacked_behind_the_first(compactor, log):
+        return log.log_id - first
+
+    async with machine.running() as bookie:
+        await fill(bookie, adds_class, (1, 2, 3), 60)
+        await delete(bookie, 1, 2)
+        first = min(logs_with_locations(machine))
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryIndex, "put", put_once)
+            report = await bookie.collect_garbage(force_major=True)
+        assert report.no_space_logs > 1
+        assert len(told) == 2
+        assert first not in logs_with_locations(machine)
+        monkeypatch.setattr(EntryLogCompactor, "_lacked_bytes", lacked_behind_the_first)
+        report = await bookie.collect_garbage(force_major=True)
+        assert (report.compacted_logs, report.copied_entries) == (1, 0)
+    machine.crash()
+    async with machine.running() as bookie:
+        await check(bookie, entry_bytes, 3, 60)
 
 
 async def test_a_map_that_is_damaged_in_this_life_costs_nothing_that_lives(

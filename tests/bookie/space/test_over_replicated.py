@@ -1,6 +1,7 @@
 """A bookie gives up the entries of ledgers that are wholly on other bookies: what stays known, what
 a later copy may rely on, and what a crash at any operation leaves."""
 
+import errno
 from math import inf
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 from bookie.known_ledgers import CollectionRefusedError
 from bookie.space import over_replicated
 from bookie.space.gc_config import GcConfig
+from bookie.storage import checkpointer
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -226,6 +228,38 @@ async def test_a_start_does_not_miss_the_log_that_went(machine, adds_class):
         assert bookie._logs.count == logs
     async with machine.running() as bookie:
         assert bookie.list_ledgers() == [1]
+
+
+async def test_without_space_for_a_checkpoint_the_log_that_the_last_one_names_stays(
+    machine, adds_class, monkeypatch
+):
+    """Also when the next one is begun: a start would miss it."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    machine.known_ledgers.elsewhere = {1}
+    async with machine.running_until_crash() as bookie:
+        await fill(bookie, adds_class, 1, count=4)
+        await bookie.flush()
+        await trio.sleep(0.005)
+        await bookie.collect_garbage()
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpointer, "write_checkpoint", full)
+            assert (await bookie.collect_garbage()).emptied_ledgers == 0
+        assert places(machine, 1) == []
+        logs = bookie._logs.count
+        await bookie._writer.start_log()
+        assert bookie._logs.count == logs + 1
+    async with machine.running() as bookie:
+        assert bookie.list_ledgers() == [1]
+        await fill(bookie, adds_class, 2)
+        await bookie.flush()
+        assert bookie._logs.count == 2
+        await trio.sleep(0.005)
+        await bookie.collect_garbage()
+        await bookie.collect_garbage()
+        assert bookie._logs.count == 1, "it goes as soon as a checkpoint names another"
 
 
 async def test_the_maps_that_a_start_reads_are_corrected(machine, adds_class):
