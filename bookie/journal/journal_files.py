@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from bookie.journal.journal_format import (
+    FILE_HEADER_SIZE,
     align,
     file_name,
     filler,
     journal_id_of,
     pack_file_header,
+    parse_file_header,
 )
 from runtime.disk import FREE_AT_ONCE, is_full
 
@@ -148,9 +150,13 @@ class JournalFiles:
         path = f"{self._directory}/{file_name(journal_id)}"
         file = self._disk.open(path)
         header = pack_file_header(journal_id, self._config.journal_alignment_bytes, self.size_bytes)
-        if file.size() != self.size_bytes or file.pread(len(header), 0) != header:
+        found = parse_file_header(file.pread(FILE_HEADER_SIZE, 0))  # the replay has, so it can be
+        if file.size() != self.size_bytes or found != parse_file_header(header):
             file.close()
             raise ValueError(f"{path} was made with other settings")
+        if file.pread(len(header), 0) != header:
+            # The crash tore the block while it was written: no group is behind it.
+            file.pwrite([header], 0)
         for at in range(end, self.size_bytes, ALLOCATE_SLICE_SIZE_BYTES):
             size = min(ALLOCATE_SLICE_SIZE_BYTES, self.size_bytes - at)
             await self._disk.run(file.allocate, size, at)

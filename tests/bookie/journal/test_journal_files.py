@@ -12,7 +12,7 @@ from bookie.journal.journal_files import (
     UNWRITTEN_SYNC_MIN_BYTES,
     JournalFiles,
 )
-from bookie.journal.journal_format import file_name
+from bookie.journal.journal_format import file_name, parse_file_header
 from runtime.disk import FREE_AT_ONCE
 from runtime.sim_disk import SimDisk, SimFile
 from tests.bookie.conftest import tiny_config
@@ -69,6 +69,29 @@ async def test_a_removed_journal_is_freed_in_steps_when_its_name_is_durably_gone
     files.load(3)
     await files.recycle(2)
     assert noted == ["sync", "discard", "discard", "discard"]
+
+
+@pytest.mark.parametrize("change", [{}, {"journal_alignment_bytes": 512}])
+async def test_one_whose_header_was_torn_is_gone_on_in(disk, tiny, change):
+    """Its first sector is there, as the replay found. Of other settings it is refused."""
+    files = JournalFiles(tiny(), disk, DIRECTORY)
+    files.load(0)
+    await files.prepare()
+    journal_id, file = files.take_next()
+    size = files.size_bytes
+    whole = bytes(file.pread(size, 0))
+    begin = parse_file_header(whole).first_group_offset
+    file.pwrite([bytes(begin - 512)], 512)
+    file.close()
+    again = JournalFiles(tiny(**change), disk, DIRECTORY)
+    again.load(journal_id)
+    if change:
+        with pytest.raises(ValueError, match="other settings"):
+            await again.go_on_in(journal_id, begin, begin)
+        return
+    await again.go_on_in(journal_id, begin, begin)
+    assert again.take_next()[0] == journal_id
+    assert bytes(disk.open(f"{DIRECTORY}/{file_name(journal_id)}").pread(size, 0)) == whole
 
 
 async def made(disk, tiny, filled, *, adopted=False, sync_bytes=0):
