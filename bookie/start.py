@@ -250,14 +250,14 @@ async def settle_logs(
 ) -> None:
     """After the replay is durable in logs and index, and before the mark moves: completes the logs
     that the crash left open, and removes those that nothing refers to any more."""
-    _settle_adopted(logs, at_start)
+    await _settle_adopted(logs, at_start)
     for log in logs.incomplete():
         await _settle_log(logs, index, log, at_start)
     await logs.remove_dead(lambda ledger_id: table.get(ledger_id) is not None, index.with_entries)
     await logs.close_removed_later()
 
 
-def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
+async def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
     """Journals that are to be entry logs: bookie/storage/adopted.py has the table."""
     known = {each.log_id: each for each in at_start.adopted}
     for each in at_start.adopted:
@@ -265,12 +265,20 @@ def _settle_adopted(logs: EntryLogs, at_start: Checkpoint) -> None:
         if log is not None and not log.is_known and log.journal_id < 0:
             # The crash came while the entry log's header took the place of the journal's.
             logs.take_for_adopted(log, each.journal_id)
+        elif log is not None and log.journal_id < 0:
+            # A process that was killed may have left the header in the page cache only, and the
+            # next checkpoint does not name what is complete.
+            await logs.file(log).wait_synced()
     for log in [log for log in logs.all() if log.journal_id >= 0]:
         found = known.get(log.log_id)
         if found is not None and found.end != END_UNKNOWN:
             log.ledgers = dict(found.ledgers)
             log.records_end = found.end
-        elif found is not None or at_start.mark.sequence == UNKNOWN_SEQUENCE:
+        elif (
+            found is not None
+            or at_start.mark.sequence == UNKNOWN_SEQUENCE
+            or logs.has_last_name(log)
+        ):
             logger.error("entry log kept: nobody knows what is in it path=%s", log.path)
             log.is_doubtful = True
         else:

@@ -264,6 +264,8 @@ class Scrubber:
             if is_kept:
                 self._state.next_log_id = log.log_id
                 await self._state.store()
+                if self._logs.get(log.log_id) is not log:
+                    continue  # or while that was stored
             if not await self._scrub_log(log, end, throttles, on_progress):
                 broken.add(log.log_id)
             status.logs += 1

@@ -197,6 +197,8 @@ class EntryLogCompactor:
             # What is copied already is finished first: that gives space.
             await self._finish()
             await self._logs.close_removed()
+            if self._logs.get(log.log_id) is not log or not log.is_known:
+                return  # a checkpoint removed it meanwhile, or its map cannot be read any more
             if (lacked := self._lacked_bytes(log)) > 0:
                 report = self._report
                 report.no_space_logs += 1

@@ -454,8 +454,8 @@ class GarbageCollector:
         is taken later is what it is then."""
         # The start compares what the checkpoint says with the logs that it names.
         protected = self._checkpointer.checkpoint_log_ids
-        if protected == {-1}:
-            protected = self.start_log_ids
+        if -1 in protected:
+            protected = protected | self.start_log_ids
         candidates = [
             log
             for log in self._logs.all()

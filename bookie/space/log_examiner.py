@@ -53,6 +53,9 @@ class LogExaminer:
         try:
             scanner = LogScanner(self._disk, self._logs.file(log), log.size_bytes)
             ledgers = await self._scan(log, scanner)
+            if ledgers is not None:
+                # What the index says may be what power that fails would take back.
+                await self._disk.run(self._index.sync)
             if ledgers:
                 await self._complete(log, scanner.end, ledgers)
         finally:

@@ -18,7 +18,7 @@ What a crash finds, by the file's names and its header:
 | journal | journal | a journal: of what is behind the mark the replay makes new copies |
 | both, and the checkpoint knows it | journal | as it was: up to `end` it is referred to |
 | both, and it does not | journal | a journal: all of it is behind the mark; the other name goes |
-| entry log | journal, or torn | to be completed, if the checkpoint knows it |
+| entry log | journal, or torn | to be completed, if the checkpoint knows it; else in doubt |
 | any, without a checkpoint | journal | in doubt: it is kept, and the collector looks into it |
 | entry log | entry log | complete |
 

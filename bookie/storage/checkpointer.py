@@ -101,6 +101,8 @@ class Checkpointer:
         self._flusher = Flusher(config, env.disk, parts.writer, parts.index, self._adopted)
         #: The last one that was made durable in this life.
         self._checkpoint = NO_CHECKPOINT
+        #: Logs that one names of which nobody knows whether it was written.
+        self._unsure: set[int] = set()
         #: The journal's group that ends the generation being flushed.
         self._barrier: Group | None = None
         #: Deleted ledgers, with the journal's group that says so: to be done in the index once that
@@ -123,8 +125,8 @@ class Checkpointer:
 
     @property
     def checkpoint_log_ids(self) -> set[int]:
-        """The entry logs that the last checkpoint of this life names."""
-        return self._checkpoint.log_ids
+        """The entry logs that the last checkpoint of this life names, or may name."""
+        return self._checkpoint.log_ids | self._unsure
 
     @property
     def current_log(self) -> EntryLog | None:
@@ -191,6 +193,8 @@ class Checkpointer:
             alive = frozenset(self._index.with_entries(ledger_ids))
             empty = [ledger_id for ledger_id in ledger_ids if ledger_id not in alive]
             if empty:
+                # Nothing is concluded from a deletion that power may take back.
+                await self._reserve.with_room(self._sync_index)
                 await self._forget_in_logs(empty)
             return len(empty)
 
@@ -211,6 +215,10 @@ class Checkpointer:
     async def _delete_entries(self, ledger_ids: Sequence[int]) -> None:
         self._index.mend()
         self._index.delete_entries(ledger_ids)
+        await self._env.disk.run(self._index.sync)
+
+    async def _sync_index(self) -> None:
+        self._index.mend()
         await self._env.disk.run(self._index.sync)
 
     async def _forget_in_logs(self, ledger_ids: Sequence[int]) -> None:
@@ -542,10 +550,13 @@ class Checkpointer:
             tuple(self._adopted.names()),
         )
         disk = self._env.disk
+        # It is two files, of which the second may find no space.
+        self._unsure |= checkpoint.log_ids
         await self._reserve.with_room(
             partial(disk.run, write_checkpoint, disk, ledger_directory(self._config), checkpoint)
         )
         self._checkpoint = checkpoint
+        self._unsure.clear()
         await self._files.recycle(mark.journal_id)
         if any(journal_id < mark.journal_id for journal_id in self._logs.adopted):
             await self._reserve.with_room(partial(self._adopted.complete, mark.journal_id))

@@ -289,6 +289,10 @@ class EntryLogs:
         self._disk.remove(log.path)
         self.removed.removed_in(log.path.rpartition("/")[0])
 
+    def has_last_name(self, log: EntryLog) -> bool:
+        """Of one that is, or was, a journal: there is no other name of the file."""
+        return self._disk.link_count(log.path) == 1
+
     async def write_map(self, log: EntryLog) -> None:
         """Ends a log: its ledgers map, then the header that points at it; durable. OSError.
 

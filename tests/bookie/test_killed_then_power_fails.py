@@ -2,7 +2,7 @@
 that; then the power fails. What the second life showed or built upon is there in the third."""
 
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -192,3 +192,53 @@ async def test_a_start_after_a_kill_may_lose_power_anywhere(
         expected = [entry_bytes(2, i, bytes(1000)) for i in range(2)]
         status, entries = await bookie.read_entries(2, 0, 0, 1 << 20)
         assert (status, [bytes(each) for each in entries]) == (Status.EOK, expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_header_of_a_journal_that_became_an_entry_log(
+    machine_class, adds_class, entry_bytes, autojump_clock, seed
+):
+    """Written, and not synced: the next life finds it complete, and its checkpoint does not name
+    it. The loss of power then gives the journal's header back."""
+    machine = machine_class(
+        seed,
+        journal_kept_entry_min_bytes=1000,
+        journal_size_bytes=12 * KIB,
+        flush_interval_ms=100_000,
+    )
+    written = []
+
+    def observe(event, detail):
+        path = detail.split()[0]
+        if event == "write" and "/ledgers/current/" in path and " 0+1024" in detail:
+            file = machine.disk.open(path)
+            if file.size() > KIB and file.pread(4, 0) != b"BKLO":  # it still was the journal's
+                written.append(path)
+        elif event == "sync" and written == [path]:
+            written.append("killed")
+            machine.disk.kill()
+
+    machine.disk.observe = observe
+    count = 0
+    with suppress(BaseExceptionGroup, OSError):
+        async with machine.running() as bookie:
+            while len(written) < 2:
+                adds = adds_class(bookie)
+                adds.add(1, count, bytes(1500))
+                with trio.move_on_after(1):
+                    await adds.wait(1)
+                if adds.statuses() != [Status.EOK]:
+                    break
+                count += 1
+                if count % 6 == 3:
+                    await bookie.flush()
+    assert written[-1] == "killed"
+    assert count > 3
+    machine.disk.observe = lambda *_: None
+    async with machine.running() as bookie:
+        pass  # it stops cleanly, too
+    machine.crash()
+    async with machine.running() as bookie:
+        for entry_id in range(count):
+            status, entry = await bookie.read_entry(1, entry_id)
+            assert (status, bytes(entry)) == (Status.EOK, entry_bytes(1, entry_id, bytes(1500)))

@@ -11,7 +11,7 @@ import trio.testing
 from bookie.errors import BookieStartError, IndexReadError
 from bookie.health.damage import DamageReports
 from bookie.health.digest_guess import DigestGuess, crc32_matches
-from bookie.health.scrub_state import FILE_NAME
+from bookie.health.scrub_state import FILE_NAME, ScrubState
 from bookie.storage.entry_log_format import log_name
 from bookie.storage.index import MemoryIndex
 from runtime.env import RealClock
@@ -348,6 +348,29 @@ async def test_a_pass_goes_on_after_a_restart(machine_class, adds_class, autojum
         while not bookie.scrubber.status().passes:
             await trio.sleep(0.5)
         assert bookie.scrubber.status().verified_entries == 360
+
+
+async def test_a_log_may_go_while_the_scrub_notes_that_it_is_next(
+    machine_class, adds_class, autojump_clock, monkeypatch
+):
+    machine = machine_class(scrub_interval_ms=1000, entry_log_size_limit_bytes=9 << 10)
+    await fill(machine, adds_class)
+    store, at = ScrubState.store, []
+    async with machine.running() as bookie:
+
+        async def stored_while_it_goes(state):
+            await store(state)
+            if state.next_log_id >= 0 and not at:
+                at.append(state.next_log_id)
+                for ledger_id in bookie.list_ledgers():
+                    await bookie.delete_ledger(ledger_id)
+                await bookie.flush()
+
+        monkeypatch.setattr(ScrubState, "store", stored_while_it_goes)
+        await trio.sleep(10)
+        assert at
+        assert bookie._logs.get(at[0]) is None
+        assert bookie.is_running
 
 
 async def test_the_log_that_is_written_is_looked_at(machine, adds_class):

@@ -439,6 +439,31 @@ def spoil_header(machine, name, offset=10):
     machine.disk.flip_bit(f"{LEDGERS}/{name}", offset)
 
 
+async def test_a_log_may_go_while_room_is_made_for_it(machine, adds_class, monkeypatch):
+    """By a checkpoint that brings the deletion of all that was in it."""
+    finish, looked = EntryLogCompactor._finish, []
+
+    def lacked_at_the_second(compactor, log):
+        looked.append(log)
+        return 1 if len(looked) == 2 else -1
+
+    async with machine.running() as bookie:
+
+        async def finish_while_it_goes(compactor):
+            await finish(compactor)
+            if len(looked) == 2:
+                await delete(bookie, 2)
+
+        monkeypatch.setattr(EntryLogCompactor, "_lacked_bytes", lacked_at_the_second)
+        monkeypatch.setattr(EntryLogCompactor, "_finish", finish_while_it_goes)
+        await fill(bookie, adds_class, (1, 2), 60)
+        await delete(bookie, 1)
+        report = await bookie.collect_garbage(force_major=True)
+        assert report.is_complete
+        assert bookie._logs.get(looked[1].log_id) is None
+        assert bookie.is_running
+
+
 async def test_what_moved_in_memory_only_keeps_the_log_that_it_came_from(
     machine, adds_class, entry_bytes, monkeypatch
 ):

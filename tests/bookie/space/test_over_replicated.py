@@ -11,6 +11,7 @@ from bookie.known_ledgers import CollectionRefusedError
 from bookie.space import over_replicated
 from bookie.space.gc_config import GcConfig
 from bookie.storage import checkpointer
+from bookie.storage.index import MemoryIndex
 from wire.bookkeeper.entry import Digest
 from wire.bookkeeper.status import FLAG_RECOVERY_ADD, Status
 
@@ -260,6 +261,54 @@ async def test_without_space_for_a_checkpoint_the_log_that_the_last_one_names_st
         await bookie.collect_garbage()
         await bookie.collect_garbage()
         assert bookie._logs.count == 1, "it goes as soon as a checkpoint names another"
+
+
+class StampsFull(MemoryIndex):
+    """Deletes, and then finds no space for the stamp that a sync writes first."""
+
+    is_full = False
+
+    def delete_entries(self, ledger_ids):
+        super().delete_entries(ledger_ids)
+        self.is_full = True
+
+    def sync(self):
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space for the stamp")
+        super().sync()
+
+
+@pytest.mark.parametrize("is_map_damaged", [False, True])
+async def test_what_the_index_forgot_in_memory_only_keeps_its_log(
+    machine_class, adds_class, is_map_damaged
+):
+    """A later round that goes by it makes it durable first: power that fails would leave places
+    in logs that are gone. The collector reads the log where its map cannot be read."""
+    machine = new_machine(machine_class)
+    machine.index, machine.known_ledgers.elsewhere = StampsFull(), {1}
+    async with machine.running_until_crash() as bookie:
+        for ledger_id in (1, 2):
+            await fill(bookie, adds_class, ledger_id)
+            await bookie._writer.start_log()
+            await bookie.flush()
+        await trio.sleep(0.005)
+        await bookie.collect_garbage()
+        [log] = {place >> 32 for _, _, place in places(machine, 1)}
+        if is_map_damaged:
+            at = bookie._logs.get(log).map.offset
+            machine.disk.flip_bit(f"/ledgers/current/{log:x}.log", at + 30)
+        assert (await bookie.collect_garbage()).emptied_ledgers == 0
+        assert places(machine, 1) == []
+        machine.index.is_full = False
+        for _ in range(2):
+            await trio.sleep(0.005)
+            await bookie.collect_garbage()
+        assert bookie._logs.get(log) is None
+    machine.crash()
+    async with machine.running() as bookie:
+        assert places(machine, 1) == []
+        assert (await bookie.read_entry(1, 0))[0] is Status.ENOENTRY
+        assert (await bookie.read_entry(2, 0))[0] is Status.EOK
 
 
 async def test_the_maps_that_a_start_reads_are_corrected(machine, adds_class):

@@ -2,10 +2,13 @@
 
 Most of the checkpointer is tested where a whole bookie is (tests/bookie)."""
 
+import errno
+
 import pytest
 import trio
 
 from bookie.storage import checkpointer, map_walk
+from bookie.storage.checkpoint import CHECKPOINT_NAME, encode_checkpoint, read_checkpoint
 from runtime.sim_disk import SimFile
 from wire.bookkeeper.status import Status
 
@@ -177,3 +180,32 @@ async def test_what_a_collector_saw_too_early_is_looked_at_again(
             await bookie.flush()
         await bookie.gc._drop_dead()
         assert sorted(await logs.walk.live_ledgers(log)) == [9]
+
+
+async def test_both_are_named_while_nobody_knows_which_checkpoint_is_there(
+    machine, adds_class, monkeypatch
+):
+    """Its first file is written and the second finds no space: the start goes by the first."""
+    directory = "/ledgers/current"
+
+    def half_written(disk, directory, checkpoint):
+        disk.write_file(f"{directory}/{CHECKPOINT_NAME}", encode_checkpoint(checkpoint))
+        raise OSError(errno.ENOSPC, "no space for lastMark")
+
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 0, bytes(100))
+        await adds.wait(1)
+        await bookie.flush()
+        names = bookie._checkpointer.checkpoint_log_ids
+        assert names == read_checkpoint(machine.disk, directory).log_ids
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpointer, "write_checkpoint", half_written)
+            await bookie._checkpointer.roll_log()
+        on_disk = read_checkpoint(machine.disk, directory).log_ids
+        assert on_disk != names
+        assert bookie._checkpointer.checkpoint_log_ids == names | on_disk
+        adds.add(1, 1, bytes(100))
+        await adds.wait(2)
+        await bookie.flush()
+        assert bookie._checkpointer.checkpoint_log_ids == on_disk
