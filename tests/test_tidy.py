@@ -237,7 +237,7 @@ MIRRORED = (*PACKAGES, "sim", "checks", "bench", "compat_tests")
 #: Tests of what several modules of a folder do together. Each says in its first line what that is.
 BEHAVIOURS = {
     "bookie": (
-        "crash_points deferred_sync disk_full disk_full_histories disk_slow kill "
+        "crash_points deferred_sync disk_full disk_full_histories disk_slow fault_histories kill "
         "killed_then_power_fails long_turns torn_under_a_reader"
     ),
     "broker": "driven hot_path loop_turns",

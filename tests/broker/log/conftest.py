@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from broker.cluster.catalog import TopicCatalog
 from broker.cluster.ownership import Incarnation
@@ -25,6 +24,7 @@ from metadata.memory import MemoryStore, MemoryTree
 from metadata.store import MetadataUnavailableError, MetadataUnknownOutcomeError
 from runtime.env import Env
 from runtime.turn import Turn
+from tests.seeded import VirtualClock, run_seeded
 from wire.bookkeeper.entry import parse_header
 from wire.bookkeeper.entry_set import EntrySet
 from wire.bookkeeper.status import (
@@ -211,16 +211,6 @@ class BookieWire:
         answer = self.bookies.list(bookie, ledger_id)
         await self.wire.travel()
         return answer
-
-
-class VirtualClock:
-    """trio's, so that a MockClock moves it."""
-
-    def time_ms(self):
-        return 1_700_000_000_000 + int(trio.current_time() * 1000)
-
-    def monotonic(self):
-        return trio.current_time()
 
 
 class Assignments:
@@ -448,19 +438,6 @@ async def read_all(log):
         assert got.next_offset > offset
         offset = got.next_offset
     return found
-
-
-def run_seeded(main, seed):
-    """`trio.run(main)` under virtual time; the same seed, the same order of tasks."""
-    scheduling = trio._core._run
-    state = scheduling._ALLOW_DETERMINISTIC_SCHEDULING, scheduling._r.getstate()
-    scheduling._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduling._r.seed(seed)
-    try:
-        trio.run(main, clock=MockClock(autojump_threshold=0))
-    finally:
-        scheduling._ALLOW_DETERMINISTIC_SCHEDULING = state[0]
-        scheduling._r.setstate(state[1])
 
 
 @pytest.fixture
