@@ -24,8 +24,9 @@ def send():
     for number in sent:
         os.kill(os.getpid(), int(number))
 
-if moment == "ignored":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# The tests themselves may have been started by `nohup`.
+ignored = moment == "ignored"
+signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
 if moment == "before":
     made = stop_signals.StopSignals.wait
     async def wait(signals):

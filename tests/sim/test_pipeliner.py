@@ -74,8 +74,8 @@ async def _drops_them(log, _store, _path, _version):
 
 def test_doubts_that_nobody_settles_are_found(monkeypatch):
     monkeypatch.setattr(keepers, "settle_doubts", _drops_them)
-    # One seed in ten comes to it.
-    assert any(run(seed).counts["pipelines timed out"] for seed in range(1, 41))
+    # One seed in forty comes to it: of these 53 is the first.
+    assert any(run(seed).counts["pipelines timed out"] for seed in range(41, 241))
 
 
 @pytest.mark.parametrize("missed", ["metadata_changed", "bookies_changed"])
