@@ -43,8 +43,8 @@ class StopSignals:
 
 @contextmanager
 def taken_signals(*, keep: bool) -> Iterator[StopSignals]:
-    """Takes them, in the main thread. `keep`: for the rest of the process, whoever sends more of
-    them, and however often; else until the block is left, or `end_at_next`."""
+    """Takes them, in the main thread. `keep`: for the rest of the process nothing comes of more of
+    them, whoever sends them, and however often; else until the block is left, or `end_at_next`."""
     signals = StopSignals()
     before = {
         number: signal.signal(number, signals.take)
@@ -55,8 +55,9 @@ def taken_signals(*, keep: bool) -> Iterator[StopSignals]:
         yield signals
     finally:
         for number, handler in before.items():
-            if not keep and signal.getsignal(number) == signals.take:
-                signal.signal(number, handler)
+            if signal.getsignal(number) == signals.take:
+                # An interpreter that ends puts the default in the place of a handler of ours.
+                signal.signal(number, signal.SIG_IGN if keep else handler)
 
 
 def end_at_next() -> None:

@@ -4,6 +4,7 @@ in processes of their own, as handlers are a process's."""
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -108,6 +109,21 @@ def test_those_of_one_moment_are_one_wish(kind, moment, sent):
 def test_a_child_hears_none_in_its_last_moment(number, moment):
     first = signal.SIGTERM if moment == "late" else None
     assert run("child", moment, number, first=first) == (0, ["ready", "over", "still"])
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_nor_while_its_interpreter_ends(number):
+    """Sent again and again until it is gone."""
+    words = [sys.executable, "-c", CODE, "child", ""]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline().startswith(b"ready")
+            while process.poll() is None:
+                process.send_signal(number)
+                time.sleep(0.0005)  # else it comes to nothing but its handler
+            assert process.returncode == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
