@@ -4,54 +4,21 @@ is there after each start, and nothing else is read.
 """
 
 import random
-from types import SimpleNamespace
 
 import pytest
 import trio
 
 from bookie.space.gc_config import GcConfig
+from tests.bookie.fault_histories.known import GIVEN_UP, Known, Metadata
 from tests.bookie.test_disk_full import KEY, KIB, RECOVERY, FullIndex, fill, make_room
 from wire.bookkeeper.status import Status
 
 LEDGERS = range(4)
-#: Given up as one that has too many copies, from whichever collection on.
-GIVEN_UP = 3
-
-
-class Known:
-    """What a collection is told of ledgers, where all are known."""
-
-    seconds_to_confirm = float("inf")
-
-    def __init__(self, known):
-        self._known = known
-        self.is_over_replicated = False
-
-    async def gone(self, ids):
-        return []
-
-    async def confirmed(self):
-        return []
-
-    async def over_replicated(self, ids, give_up):
-        if self.is_over_replicated and GIVEN_UP in ids:
-            self._known.uncertain.update(key for key in self._known.acked if key[0] == GIVEN_UP)
-            await trio.lowlevel.checkpoint()
-            await give_up([GIVEN_UP])
-
-    async def digest(self, ledger_id):
-        return None
-
-
-def new_known():
-    return SimpleNamespace(
-        acked={}, sent={}, deleted=set(), uncertain=set(), next_ids=dict.fromkeys(LEDGERS, 0)
-    )
 
 
 async def check(bookie, known):
     """One by one, and in batches, of which what follows the first may end anywhere."""
-    for (ledger_id, entry_id), entry in sorted(known.acked.items()):
+    for (ledger_id, entry_id), entry in sorted(known.acknowledged.items()):
         if ledger_id in known.deleted:
             continue
         status, found = await bookie.read_entry(ledger_id, entry_id)
@@ -76,7 +43,7 @@ def add(bookie, rng, entry_bytes, known):
 
     def done(status):
         if status is Status.EOK:
-            known.acked[key] = entry
+            known.acknowledged[key] = entry
 
     is_recovery = ledger_id == GIVEN_UP or rng.random() < 0.3
     bookie.add_entry(*key, KEY, [entry], RECOVERY if is_recovery else 0, done)
@@ -100,7 +67,8 @@ async def step(machine, bookie, nursery, rng, entry_bytes, known):
     elif what < 0.80:
         machine.index.share = rng.choice([0, 0.1, 0.5])
     elif what < 0.84:
-        known.deleted.add(ledger_id := rng.randrange(GIVEN_UP))
+        ledger_id = rng.randrange(GIVEN_UP)
+        known.deleted[ledger_id] = False
         with trio.move_on_after(0.1):
             await bookie.delete_ledger(ledger_id)
     elif what < 0.92:
@@ -143,8 +111,8 @@ async def test_nothing_is_lost_or_wrong(seed, machine_class, entry_bytes, autoju
         disk_check_interval_ms=500,
         disk_reserve_size_bytes=rng.choice([0, 4 * KIB]),
     )
-    known = new_known()
-    machine.index, machine.known_ledgers = FullIndex(rng), Known(known)
+    known = Known()
+    machine.index, machine.known_ledgers = FullIndex(rng), Metadata(known)
     for _ in range(7):
         machine.disk.faults.sync_seconds = rng.choice([(0, 0), (0.0001, 0.002)])
         await life(machine, rng, entry_bytes, known)
@@ -158,4 +126,4 @@ async def test_nothing_is_lost_or_wrong(seed, machine_class, entry_bytes, autoju
             await bookie.flush()
             assert not bookie.is_read_only
             await check(bookie, known)
-    assert known.acked
+    assert known.acknowledged

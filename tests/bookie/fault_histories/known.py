@@ -60,7 +60,8 @@ class Metadata:
 
     async def over_replicated(self, ledger_ids, give_up):
         if self.is_over_replicated and GIVEN_UP in ledger_ids:
-            self._known.uncertain.update(key for key in self._known.sent if key[0] == GIVEN_UP)
+            given_up = (key for key in self._known.acknowledged if key[0] == GIVEN_UP)
+            self._known.uncertain.update(given_up)
             await trio.lowlevel.checkpoint()
             await give_up([GIVEN_UP])
 
