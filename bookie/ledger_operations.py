@@ -188,11 +188,12 @@ class LedgerOperations:
     def _delete(self, ledger_id: int) -> Group | None:
         """The journal's group that says so; None if the ledger is unknown."""
         state = self._ledger(ledger_id)
+        # An unknown one, too: an add that is held for want of room would make it.
+        self._table.delete(ledger_id)
         if state is None:
             return None
         if state.lac is not None:
             state.lac.end()
-        self._table.delete(ledger_id)
         self._cache.drop_ledger(ledger_id)
         group = self._journal.append_special(special_record(ledger_id, LEDGER_DELETED))
         self._deletions[ledger_id] = group

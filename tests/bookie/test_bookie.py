@@ -401,6 +401,23 @@ async def test_a_deleted_ledger_is_refused_and_its_logs_go(machine, adds_class):
         assert bookie.list_ledgers() == [2]
 
 
+async def test_a_held_add_does_not_make_a_ledger_that_was_deleted_before_its_turn(
+    machine, adds_class
+):
+    machine.disk.faults.sync_seconds = (0.01, 0.01)
+    async with machine.running() as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(16):
+            adds.add(1, entry_id, bytes(1000))
+        assert len(bookie._adds.held) > 0
+        adds.add(2, 0)
+        assert bookie.list_ledgers() == [1]
+        assert await bookie.delete_ledger(2) is Status.EOK
+        await adds.wait(17)
+        assert (2, 0, Status.EFENCED) in adds.answers
+        assert bookie.list_ledgers() == [1]
+
+
 async def test_a_deletion_is_durable_before_the_index_knows(machine, adds_class):
     async with machine.running_until_crash() as bookie:
         adds = adds_class(bookie)

@@ -28,6 +28,8 @@ class History:
         self._kind = kind
         self._rng = random.Random(f"{kind} {seed}")
         self._metadata = Metadata(self.known)
+        #: Logs whose header says no more where the map is.
+        self._misleading = set()
         self._machine = Machine(
             random.Random(f"{kind} {seed} machine"),
             kill_share=0.6 if kind == "gc" else 0.35,
@@ -117,13 +119,15 @@ class History:
         """Flips a bit of some complete logs: of the map, or of where the header says that it is."""
         disk, rng = self._machine.disk, self._rng
         for name in disk.list(directory):
-            if not name.endswith(".log") or rng.random() >= 0.4:
+            path = f"{directory}/{name}"
+            if path in self._misleading or not name.endswith(".log") or rng.random() >= 0.4:
                 continue
-            file = disk.open(path := f"{directory}/{name}")
+            file = disk.open(path)
             place, size = int.from_bytes(file.pread(8, 8), "big"), file.size()
             file.close()
             if place >= HEADER_SIZE and place + 4 < size:
-                is_map = rng.random() < 0.7
+                if not (is_map := rng.random() < 0.7):
+                    self._misleading.add(path)
                 at = rng.randrange(place + 4, size) if is_map else rng.randrange(8, 16)
                 disk.flip_bit(path, at, rng.randrange(8))
                 self.known.note("spoilt", path, at)
