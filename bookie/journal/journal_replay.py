@@ -74,9 +74,11 @@ class JournalReplay:
         self._header = FileHeader(0, 1, 0)
 
     async def make_durable(self) -> None:
-        """Before `records`: what they will give survives a power failure from now on. OSError."""
+        """Before `records`: what they will give survives a power failure from now on, and so does
+        what is written behind it, should there be no space for another journal. OSError."""
         marked = self._mark.journal_id
-        for journal_id in list_journals(self._disk, self._directory):
+        journal_ids = list_journals(self._disk, self._directory)
+        for journal_id in journal_ids:
             if journal_id >= marked:
                 file = self._disk.open(f"{self._directory}/{file_name(journal_id)}")
                 try:
@@ -86,6 +88,9 @@ class JournalReplay:
                     file.drop_cached(file.size(), 0)
                 finally:
                     file.close()
+        if journal_ids:
+            # The last one's name: its maker may have been killed before it was durable.
+            await self._disk.run(self._disk.sync_directory, self._directory)
 
     def records(self) -> Iterator[tuple[int, int, memoryview]]:
         """(ledger id, entry id or kind, record without its length), in the order of writing.

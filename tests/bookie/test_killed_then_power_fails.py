@@ -8,14 +8,16 @@ import pytest
 import trio
 
 from bookie.bookie import Bookie
+from bookie.journal.journal_files import list_journals
 from runtime.env import Env, RealClock
 from runtime.sim_disk import SimFile
 from runtime.sim_disk_life import DiskLife
 from runtime.turn import Turn
-from wire.bookkeeper.status import Status
+from wire.bookkeeper.status import FLAG_DO_FENCING, Status
 
 KEY = b"k" * 20
 KIB = 1024
+JOURNALS = "/journal/current"
 
 
 @asynccontextmanager
@@ -102,6 +104,41 @@ async def test_what_was_replayed_on_a_full_disk_survives_a_power_failure(
     machine.disk.faults.capacity_bytes = 1 << 40
     async with life(machine, with_power=True) as bookie:
         assert await all_of(bookie) == served
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_journal_that_is_gone_on_in_has_a_durable_name(
+    seed, machine_class, adds_class, autojump_clock
+):
+    """The process was killed while it made the journal, between the file's name and the sync of
+    the directory; the next one finds no space for another journal."""
+    machine = machine_class(seed, write_cache_size_bytes=64 * KIB)
+    disk = machine.disk
+    async with life(machine, with_power=False) as bookie:
+        adds = adds_class(bookie)
+        for entry_id in range(8):
+            adds.add(1, entry_id, bytes(1000))
+            await adds.wait(entry_id + 1)
+        [*_, prepared] = list_journals(disk, JOURNALS)
+        disk.faults.sync_seconds = (1.0, 1.0)
+        for entry_id in range(8, 20):
+            adds.add(1, entry_id, bytes(1000))
+        with trio.fail_after(20):
+            while list_journals(disk, JOURNALS)[-1] == prepared:
+                await trio.sleep(0.1)
+    disk.faults.sync_seconds = (0.0, 0.0)
+    # For an entry log, and neither for a journal nor for the entries.
+    disk.faults.capacity_bytes = disk.used_bytes + 8 * KIB
+    async with life(machine, with_power=True) as bookie:
+        assert list_journals(disk, JOURNALS)[-1] == prepared + 1
+        status, _ = await bookie.read_entry(1, 0, flags=FLAG_DO_FENCING, master_key=KEY)
+        assert status is Status.EOK
+        assert list_journals(disk, JOURNALS)[-1] == prepared + 1
+    disk.faults.capacity_bytes = 1 << 40
+    async with life(machine, with_power=True) as bookie:
+        adds = adds_class(bookie)
+        adds.add(1, 20)
+        assert adds.statuses() == [Status.EFENCED]
 
 
 def failed_write_back(disk, directory):
