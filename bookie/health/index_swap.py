@@ -53,7 +53,10 @@ def finish_swap(disk: Disk, directory: str, *, is_complete: bool = False) -> boo
             shutil.rmtree(backup)
         disk.sync_directory(new)
         disk.write_file(marker, b"")
-    elif not disk.exists(marker):
+    elif disk.exists(marker):
+        # Who was killed behind it had not made its name durable, maybe.
+        disk.sync_directory(new)
+    else:
         return False
     disk.make_directory(backup)
     disk.sync_directory(directory)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from bookie.errors import BookieStartError
 from bookie.health.digest_guess import DigestGuess
-from bookie.health.index_swap import backup_directory, new_directory
+from bookie.health.index_swap import backup_directory, finish_swap, new_directory
 from bookie.health.log_salvage import LogSalvager
 from bookie.health.rebuild_index import IndexRebuild, MetadataLedger
 from bookie.ledger_table import LedgerState, decode_ledger_state
@@ -237,6 +237,33 @@ async def test_a_crash_at_every_step_of_the_swap(node, tmp_path):
     print(f"steps={finished} states={sorted(states)}")
     assert finished >= 12
     assert states == {"old or new index", "refused"}
+
+
+class NotingDisk(RealDisk):
+    def __init__(self):
+        super().__init__()
+        self.noted = []
+
+    def rename(self, source, target):
+        self.noted.append("rename")
+        super().rename(source, target)
+
+    def sync_directory(self, path):
+        self.noted.append(path)
+        super().sync_directory(path)
+
+
+def test_a_swap_that_was_begun_is_durably_begun_before_it_goes_on(tmp_path):
+    """Who wrote `complete` was killed before its name was durable: if power took that back later,
+    nobody would know that two directories have half an index each."""
+    directory = str(tmp_path)
+    for name in ("locations", "ledgers", "index-rebuilding/locations", "index-rebuilding/ledgers"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "index-rebuilding" / "complete").touch()
+    disk = NotingDisk()
+    assert finish_swap(disk, directory)
+    noted = disk.noted
+    assert noted.index(new_directory(directory)) < noted.index("rename")
 
 
 # Copies of one entry.
