@@ -20,9 +20,9 @@ class FaultDisk(SimDisk):
         self.burst = 0
         #: So many operations from now the life ends, before the last of them is done.
         self.operations_until_crash = None
-        #: If it is not empty, the life ends before the next sync below this directory instead,
-        #: when there is something to be made durable.
-        self.crash_at_sync_below = ""
+        #: If it is not None, the life ends before the next sync whose path it matches instead, when
+        #: there is something to be made durable.
+        self.crash_at_sync = None
         #: How often the checkpoint's second file finds no space, which its first one found.
         self.last_mark_full_share = 0.0
         #: From the end of a life until all its tasks have ended, too.
@@ -94,8 +94,8 @@ class FaultDisk(SimDisk):
         if not self.is_off and self.operations_until_crash is not None:
             self.operations_until_crash -= 1
             is_due = self.operations_until_crash <= 0
-            below = self.crash_at_sync_below
-            if is_due and (not below or (is_sync and path.startswith(below))):
+            wanted = self.crash_at_sync
+            if is_due and (wanted is None or (is_sync and wanted.match(path))):
                 self.operations_until_crash = None
                 self._end_life()
         if self.is_off:

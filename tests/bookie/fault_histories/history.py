@@ -10,14 +10,17 @@ from bookie.storage.entry_log_format import HEADER_SIZE
 from tests.bookie.fault_histories.known import Known, Metadata
 from tests.bookie.fault_histories.life import live, live_in_peace
 from tests.bookie.fault_histories.machine import Machine
-from tests.bookie.fault_histories.steps import KIB, Steps
+from tests.bookie.fault_histories.steps import KIB, Steps, draw_shares
 from tests.seeded import run_seeded
 
 #: `gc`: collections find something to do more often, take longer, and the checkpoint's second file
 #: finds no space now and then. `spoil`: between lives bits rot in what complete logs say of
 #: themselves, which may cost space, and no entry.
 KINDS = ("plain", "gc", "spoil")
-LIVES = 8
+#: How many lives, and fewer than how many steps in each.
+LIVES = ((4, 60), (8, 25), (16, 25), (24, 6))
+#: How often it is the process that ends, and not the power that fails.
+KILL_SHARES = (0.1, 0.4, 0.6, 0.9)
 #: Of the trace, in a failure.
 LAST_STEPS = 40
 
@@ -27,25 +30,27 @@ class History:
         self.known = Known()
         self._kind = kind
         self._rng = random.Random(f"{kind} {seed}")
+        self._lives, self._steps_max = self._rng.choice(LIVES)
+        self._shares = draw_shares(self._rng, 18 if kind == "gc" else 0)
         self._metadata = Metadata(self.known)
         #: Logs whose header says no more where the map is.
         self._misleading = set()
         self._machine = Machine(
             random.Random(f"{kind} {seed} machine"),
-            kill_share=0.6 if kind == "gc" else 0.35,
+            kill_share=self._rng.choice(KILL_SHARES),
             **self._config(),
         )
 
     async def main(self):
         machine, rng = self._machine, self._rng
-        for _ in range(LIVES):
+        for _ in range(self._lives):
             self._set_disk()
             await live(
                 machine,
                 self.known,
                 self._metadata,
                 self._steps,
-                step_count=rng.randrange(2, 25),
+                step_count=rng.randrange(2, self._steps_max),
                 is_clean=rng.random() < 0.3,
             )
             machine.turn_on()
@@ -86,7 +91,7 @@ class History:
             self._metadata,
             self._rng,
             nursery,
-            more_collections=18 if self._kind == "gc" else 0,
+            self._shares,
         )
 
     def _set_disk(self):

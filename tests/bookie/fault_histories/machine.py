@@ -1,11 +1,15 @@
 """Machine: the disk and the index that outlive each life of a bookie, and how its lives end."""
 
 import random
+import re
 
 from tests.bookie.conftest import tiny_config
 from tests.bookie.fault_histories.disk import FaultDisk
 from tests.bookie.fault_histories.index import FaultIndex
 
+#: At any operation, or at a sync: there are far more of journals than of entry logs, and few are of
+#: directories.
+CRASHES = (None, None, re.compile("/"), re.compile("/ledgers/"), re.compile(".*/current$"))
 #: As good as without an end.
 ROOM_BYTES = 1 << 40
 
@@ -35,8 +39,7 @@ class Machine:
     def crash_after(self, operations):
         """At one of the disk's, in this life."""
         self.disk.operations_until_crash = operations
-        # There are far more syncs of journals than of entry logs.
-        self.disk.crash_at_sync_below = self.rng.choice(["", "", "/", "/ledgers/"])
+        self.disk.crash_at_sync = self.rng.choice(CRASHES)
 
     def turn_on(self):
         """For the next life, once all tasks of the last one have ended."""

@@ -25,17 +25,26 @@ SHARES = {
 }
 
 
+def draw_shares(rng, more_collections):
+    """Of a history: some steps are three times as frequent, and others are left out, which shows
+    what is hidden where everything happens at once. Without adds nothing would be promised."""
+    shares = SHARES | {"collect": SHARES["collect"] + more_collections}
+    return {
+        name: share * (1 if name == "add" else rng.choice([0, 1, 1, 3]))
+        for name, share in shares.items()
+    }
+
+
 class Steps:
     """Of one life. What takes its time goes on beside the next steps, in the nursery."""
 
-    def __init__(self, bookie, machine, known, metadata, rng, nursery, *, more_collections):
+    def __init__(self, bookie, machine, known, metadata, rng, nursery, shares):
         self._bookie = bookie
         self._machine = machine
         self._known = known
         self._metadata = metadata
         self._rng = rng
         self._nursery = nursery
-        shares = SHARES | {"collect": SHARES["collect"] + more_collections}
         self._names, self._shares = list(shares), list(shares.values())
 
     async def make_one(self):
