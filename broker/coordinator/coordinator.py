@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: After that time a partition that was closed, and whose log is still here, is loaded anew.
 RELOAD_MS = 1_000
+#: So long after the end of a tenure who has the partition by then may not be known to all.
+MOVES_MS = 10_000
 
 
 class _Again:
@@ -80,6 +82,8 @@ class Coordinator(Generic[S]):
             tuple[CoordinatorPartition[S], float]
         ](math.inf)
         self.load_times = LoadTimes(env.clock)
+        #: By partition, when the last tenure here ended.
+        self._left_at_ms: dict[int, int] = {}
 
     # --- life
 
@@ -168,6 +172,15 @@ class Coordinator(Generic[S]):
             return partition.shard, ErrorCode.NONE
         return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    def is_moving(self, key: str) -> bool:
+        """Whether the key's partition was here until MOVES_MS ago, or all of this ends."""
+        if not self.is_running:
+            return True
+        if not self.topic.exists:
+            return False
+        left_at_ms = self._left_at_ms.get(self.topic.partition_for(key))
+        return left_at_ms is not None and self.timers.now_ms() - left_at_ms < MOVES_MS
+
     @property
     def is_loading(self) -> bool:
         """Whether some partition is not loaded yet: a list of what there is would lack its part."""
@@ -195,6 +208,7 @@ class Coordinator(Generic[S]):
     def _on_closed(self, partition: CoordinatorPartition[S]) -> None:
         if self.partitions.get(partition.index) is partition:
             del self.partitions[partition.index]
+            self._left_at_ms[partition.index] = self.timers.now_ms()
         if self.is_running and partition.may_be_loaded_again:
             again = _Again(self.gained, partition.index)
             self.timers.arm(again, self.timers.now_ms() + RELOAD_MS)

@@ -74,6 +74,9 @@ GROUPS_PER_TURN = 1000
 #: What it costs the turn to answer one request whose records are stored.
 TOLD_UNITS = 10
 
+#: What is said of a group that may be another broker's.
+_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
 #: One offset of a commit: (topic, partition, what to store).
 OffsetToCommit = tuple[str, int, "CommittedOffset"]
 
@@ -417,10 +420,18 @@ class GroupCoordinator:
         stable offsets waits for the commits that are on their way (KIP-447), and for proof that no
         other broker took others since: something appended now is acknowledged, which the log of a
         coordinator that was deposed refuses. So he is told an error while nothing can be appended.
-        A member of a consumer group tells its epoch."""
+        A member of a consumer group tells its epoch. While the group moves to another broker the
+        error is COORDINATOR_LOAD_IN_PROGRESS, not Kafka's NOT_COORDINATOR: librdkafka (2.16) asks
+        no second time after that, and its consumer reads nothing until the next rebalance."""
+
+        def refuse(error: ErrorCode, *, is_moving: bool = True) -> None:
+            if is_moving and error in _ELSEWHERE:
+                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            reply(error, None)
+
         shard, error = self.base.find(group_id)
         if shard is None:
-            reply(error, None)
+            refuse(error, is_moving=self.base.is_moving(group_id))
             return
         entry = shard.groups.get(group_id)
         if entry is not None and isinstance(entry.group, LiveShareGroup):
@@ -434,14 +445,14 @@ class GroupCoordinator:
 
         def answer() -> None:
             if shard.partition.state is not PartitionState.ACTIVE:
-                reply(ErrorCode.NOT_COORDINATOR, None)
+                refuse(ErrorCode.NOT_COORDINATOR)
                 return
             entry = shard.groups.get(group_id)
             reply(ErrorCode.NONE, None if entry is None else entry.offsets)
 
         def acknowledged(error: ErrorCode) -> None:
             if error:
-                reply(error, None)
+                refuse(error)
             else:
                 answer()
 

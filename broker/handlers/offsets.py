@@ -16,6 +16,8 @@ Behaviour: Kafka 4.3's.
   answers UNSTABLE_OFFSET_COMMIT for offsets of open transactions; several groups from 8 on; topic
   ids in 10. Nothing committed is offset -1, epoch -1, metadata "". A group that is not there has
   nothing committed, which is no error.
+  A group that was here until a moment ago is COORDINATOR_LOAD_IN_PROGRESS, where Kafka says
+  NOT_COORDINATOR: librdkafka (2.16) asks no second time after that (its issue 5586).
 - OffsetDelete: GROUP_SUBSCRIBED_TO_TOPIC for topics that a member of the group reads.
 
 OffsetFetch is answered from memory, as Kafka's is. Where another broker took the group over, and

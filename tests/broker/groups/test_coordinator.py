@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from broker.coordinator.coordinator import MOVES_MS
 from broker.coordinator.topic import java_hash, partition_for
 from broker.groups.classic.members import PROTOCOLS_MAX
 from broker.groups.config import GroupConfig
@@ -424,7 +425,23 @@ async def test_deposed_coordinator_tells_no_stable_offset(autojump_clock, world)
     assert (await fetched(world))[("t", 0)][0] == 1, "who does not ask for stable ones has memory's"
     log.go_offline()
     await world.settle()
-    assert [answers[0].groups[0].error_code for answers in asked] == [E.NOT_COORDINATOR] * 3
+    told = [answers[0].groups[0].error_code for answers in asked]
+    assert told == [E.COORDINATOR_LOAD_IN_PROGRESS] * 3
+
+
+async def test_who_fetches_offsets_while_the_group_moves_is_to_ask_again(autojump_clock, world):
+    """librdkafka (2.16) asks no second time after NOT_COORDINATOR, and reads nothing."""
+    world.catalog.add("t", 1)
+    await world.ask(*commit_request(world, offset=1))
+    world.log_of("g").go_offline()
+    for stable in (True, False):
+        response = await world.ask(*fetch_request(require_stable=stable))
+        assert response.groups[0].error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+    response = await world.ask(*commit_request(world, offset=2))
+    assert commit_errors(response) == [E.NOT_COORDINATOR]
+    await trio.sleep(MOVES_MS / 1000)
+    response = await world.ask(*fetch_request())
+    assert response.groups[0].error_code == E.NOT_COORDINATOR
 
 
 async def test_stable_offsets_wait_for_an_append_behind_the_question(autojump_clock, world):
