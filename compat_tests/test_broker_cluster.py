@@ -305,6 +305,38 @@ def test_a_rolling_restart(cluster, admin, topic, name):
     )
 
 
+#: Rounds, and consumers in each. Chance: with NOT_COORDINATOR for an OffsetFetch one of 37 rounds
+#: had a consumer that read nothing. What is answered is tests/broker/groups/test_coordinator.py's.
+ROUNDS = 6
+JOINING = 24
+
+
+@pytest.mark.long
+def test_groups_that_are_joined_while_their_coordinator_stops(cluster, admin, topic, name):
+    """Their first OffsetFetch comes while the group moves: librdkafka (2.16) asks no second time
+    after NOT_COORDINATOR."""
+    create(admin, topic)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(30) == 0
+    places = {(partition, 0) for partition in range(PARTITIONS)}
+    for number in range(ROUNDS):
+        cluster.wait_until_all_run()
+        groups = [GroupReader(cluster, topic, name("joining")) for _ in range(JOINING)]
+        stopping = threading.Thread(target=cluster.broker(number % 3 + 1).stop)
+        for at, group in enumerate(groups):
+            if at == JOINING // 3:
+                stopping.start()
+            group.start()
+            time.sleep(1 / JOINING)
+        stopping.join()
+        cluster.broker(number % 3 + 1).start()
+        for group in groups:
+            group.finish(places)
+            assert group.failed == []
+
+
 class Missing:
     """What of `wanted` is not in `seen` when somebody asks: by partition how many, from where to
     where, and the last that was seen."""

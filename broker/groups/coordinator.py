@@ -420,9 +420,10 @@ class GroupCoordinator:
         stable offsets waits for the commits that are on their way (KIP-447), and for proof that no
         other broker took others since: something appended now is acknowledged, which the log of a
         coordinator that was deposed refuses. So he is told an error while nothing can be appended.
-        A member of a consumer group tells its epoch. While the group moves to another broker the
-        error is COORDINATOR_LOAD_IN_PROGRESS, not Kafka's NOT_COORDINATOR: librdkafka (2.16) asks
-        no second time after that, and its consumer reads nothing until the next rebalance."""
+        A member of a consumer group tells its epoch. While the group moves to another broker, or
+        nothing can be appended, the error is COORDINATOR_LOAD_IN_PROGRESS, not Kafka's
+        NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE: librdkafka (2.16) asks no second time after
+        those, and its consumer reads nothing until the next rebalance."""
 
         def refuse(error: ErrorCode, *, is_moving: bool = True) -> None:
             if is_moving and error in _ELSEWHERE:
